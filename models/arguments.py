@@ -121,7 +121,7 @@ def require_key(key: Any, name: str = "key") -> None:
 
 
 def refuse_fork() -> None:
-    """Raise RuntimeError in a process forked from one in which JAX had started: programs wait for ever there."""
+    """Raise RuntimeError in a process forked after JAX had started, in which its programs never end."""
     if _FORKED:
         raise RuntimeError(
             "this process was forked after JAX had started, and would wait for ever: start processes by "

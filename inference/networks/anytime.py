@@ -27,6 +27,7 @@ __all__ = [
     "Bound",
     "Clock",
     "Closed",
+    "Event",
     "Incumbent",
     "Schedule",
     "SolverMethod",
@@ -41,14 +42,14 @@ LEAST_GAIN = 1e-12
 
 
 class Schedule(NamedTuple):
-    """How the searches share time, cells and steps: tuned on the records of `benchmarks/papers/mmap_*`."""
+    """How the searches share time, cells and steps; `benchmarks/papers/mmap_*` measure what a change does."""
 
     planned_seconds: float = 60.0  # at most that plans count with, however much is left
     # exact elimination
     elimination_share: float = 0.4  # of the time limit
     cells_per_second: float = 1e7  # a cautious rate of elimination
     usual_cells_per_second: float = 4e7
-    mpe_cells_per_second: float = 2e7  # of an exact MPE, for every second left
+    mpe_cells_per_second: float = 2e7  # of an exact MPE; seconds are those left
     immediate_cells: float = 2e6  # of an elimination that is done before anything else
     negligible_cells: int = 2**20  # of a table
     marginal_cells: int = 2**16  # of a table of the posterior modes that a search starts from
@@ -69,7 +70,7 @@ class Schedule(NamedTuple):
     slice_share: float = 0.15
     long_slice_share: float = 0.35
     overshoot_seconds: float = 0.05  # of the last answer, where there are estimates alone
-    certified_cells_per_second: float = 2e5  # of a certified sum, for every second left
+    certified_cells_per_second: float = 2e5  # of a certified sum; seconds are those left
     # neighbourhoods
     neighbourhood_cells: int = 2**17  # of the largest table, or eight times those of one sum if that is more
     path_share: float = 0.4  # of neighbourhoods that follow a path instead of growing on all sides
@@ -138,6 +139,10 @@ class Bound(NamedTuple):
 
 class Closed(NamedTuple):
     """The last answer is optimal, or none is possible."""
+
+
+Event = Answer | Bound | Closed | None
+"""What a search yields; None where it may be left, or be given a better answer."""
 
 
 class Clock:

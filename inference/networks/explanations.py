@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from ethogram.inference.networks.anytime import SCHEDULE, Answer, Bound, Closed, Incumbent, Task
+from ethogram.inference.networks.anytime import SCHEDULE, Answer, Closed, Event, Incumbent, Task
 from ethogram.inference.networks.conflict_search import ConflictSearch
 from ethogram.inference.networks.elimination import carry_out, plan_elimination
 from ethogram.inference.networks.large_neighbourhood_search import (
@@ -55,7 +55,7 @@ def search_mpe(
     search: ConflictSearch,
     max_rounds: int | None = None,
     restart: bool = True,
-) -> Iterator[Answer | Bound | Closed | None]:
+) -> Iterator[Event]:
     """Events of the search for the most probable explanation, whose answers have states in place of places.
 
     Exact if that is quick, without a value; else by neighbourhood search, restarted or not, and branch and bound
@@ -89,9 +89,7 @@ def search_mpe(
             return
 
 
-def last_answer(
-    events: Iterable[Answer | Bound | Closed | None], stop: Callable[[Answer], bool]
-) -> tuple[dict[int, int], bool]:
+def last_answer(events: Iterable[Event], stop: Callable[[Answer], bool]) -> tuple[dict[int, int], bool]:
     """States of a search's last answer, and whether they are proved; it may be stopped between turns at an answer."""
     answer = Answer({}, -math.inf, "")
     for event in events:

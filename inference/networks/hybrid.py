@@ -60,20 +60,24 @@ def hybrid(task: Task) -> None:
     key, query, possible, incumbent, max_steps, most_cells = task
     clock, constant = incumbent.clock, query.network.log_constant
     budget = SCHEDULE.elimination_share * SCHEDULE.cells_per_second * clock.planned()
-    random, search = numpy_generator(key), ConflictSearch(possible.factors)
+    random, sample, search = numpy_generator(key), None, None
     incumbent.upper_bound = _rows_bound(query)
-    large = len(search.number) > SCHEDULE.large_network_variables
-    sample = _sample(random.spawn(1)[0], task, search) if large else None
+    if sum(size > 1 for size in possible.sizes.values()) > SCHEDULE.large_network_variables:
+        search = ConflictSearch(possible.factors)
+        sample = _sample(random.spawn(1)[0], task, search)
+        if search.impossible or (sample is not None and clock.over()):
+            return
+    plan = plan_elimination(possible, query.map_variables, min(most_cells, budget), clock.over)
+    narrow = plan.cells <= most_cells and plan.work <= budget
+    if narrow and plan.work <= SCHEDULE.immediate_cells:
+        _eliminate(task, plan)
+        return
+    search = ConflictSearch(possible.factors) if search is None else search
 
     def done() -> bool:
         return search.impossible or (incumbent.states is not None and clock.over())
 
     if done():
-        return
-    plan = plan_elimination(possible, query.map_variables, min(most_cells, budget), clock.over)
-    narrow = plan.cells <= most_cells and plan.work <= budget
-    if narrow and plan.work <= SCHEDULE.immediate_cells:
-        _eliminate(task, plan)
         return
     draws = possible_draws(random, query, possible)
     drawn = [dict(enumerate(each)) for each in draws.states.tolist()]

@@ -12,7 +12,7 @@ import functools
 import math
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 
-from ethogram.inference.networks.anytime import SCHEDULE, Answer, Bound, Clock, Closed
+from ethogram.inference.networks.anytime import SCHEDULE, Answer, Bound, Clock, Closed, Event
 from ethogram.inference.networks.branch_and_bound import SAME, BranchAndBound, ComponentSum, component_sums
 from ethogram.inference.networks.bucket_tree import BucketTree
 from ethogram.inference.networks.elimination import hidden_order
@@ -242,7 +242,7 @@ def search_and_prove(
     climbing: Generator[Answer | Closed | None, dict[int, int] | None, None],
     proof: StagedSearch,
     share: Callable[[], float] | None,
-) -> Iterator[Answer | Bound | Closed | None]:
+) -> Iterator[Event]:
     """Events of a search and of a proof that takes turns with it; each goes on from the other's answers.
 
     None comes between the turns, where both may be left.

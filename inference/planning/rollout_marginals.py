@@ -89,7 +89,7 @@ def _limited(
 
 
 def _completed(action: Array, group: tuple[Array, Array]) -> tuple[Array, None]:
-    """Actions (action, restart), with one of a group's members (action, 1) where none is taken and one is required."""
+    """Actions (action, restart); where a group (action, 1) requires one and none is taken, its members share one."""
     members, required = group
     none = jnp.where(members > 0, 1 - action, 1).prod(0)
     return action + members * (required * none / members.sum()), None

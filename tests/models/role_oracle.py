@@ -7,7 +7,7 @@ package. ``error=`` builds one of the misprints of Le, Yue, Carr, Lucey (2017) i
 first_likelihood     eq. 9: F_1 = p0, so that q(z) never sees the first observation
 expected_initial     p~0 = exp ln E p0, not exp E ln p0
 initial_count        eq. 15 with F_1 mended: p~0 B_1 / Z, without the first likelihood
-counts               eq. 4: one count per frame for every state, not the state's own
+counts               eq. 4: each state counts every frame once, in place of its own frames
 transition_from_one  eq. 7: transitions from t = 1, one before the first state
 two_pi               densities without -D/2 ln 2 pi
 usual_mixing         eq. 16 on (m, kappa, nu, Psi), not on natural coordinates
