@@ -31,6 +31,7 @@ __all__ = [
     "answer_dataset",
     "has_exchangeable_states",
     "methods_of",
+    "some_draws",
     "system_of",
 ]
 
@@ -50,6 +51,10 @@ class RoleForecast(NamedTuple):
 
 def _no_states(fit: Any, data: Any) -> Any:
     raise TypeError(f"a {type(fit.model).__name__} has no hidden states")
+
+
+def _without_states(fit: Any) -> int:
+    return 0
 
 
 def _no_predictions(fit: Any, data: Any) -> Any:
@@ -83,6 +88,8 @@ class System(NamedTuple):
     entries : of a fit and options of `to_arviz`, the names of all estimates and their draws (chain, draw, entry).
     prediction_settings : names of the settings of `predict`.
     takes_data : False of queries, whose evidence is part of the model.
+    num_states : of a fit, how many hidden states it tells apart; 0 for none.
+    state_dims : dims of exports that are hidden states.
     """
 
     methods: Callable[[Any, Any], methods.Methods] = methods.conjugate_methods
@@ -93,6 +100,8 @@ class System(NamedTuple):
     entries: Callable[..., tuple[list[str], np.ndarray]] = exported_entries
     prediction_settings: tuple[str, ...] = ()
     takes_data: bool = True
+    num_states: Callable[[Any], int] = _without_states
+    state_dims: tuple[str, ...] = ("intent", "next_intent")
 
 
 def has_exchangeable_states(model: Any) -> bool:
@@ -124,7 +133,7 @@ def _log_likelihood(fit: Any, data: Any, num_draws: int, counts: np.ndarray | No
     return every
 
 
-def _some_draws(fit: Any, count: int) -> dict[str, np.ndarray]:
+def some_draws(fit: Any, count: int) -> dict[str, np.ndarray]:
     """`count` draws (draw, ...) of the parameters by site, equally spaced among those of all chains."""
     draws = flat_draws(fit.draws(count).sites)
     rows = np.linspace(0, len(next(iter(draws.values()))) - 1, count).round().astype(int)
@@ -168,7 +177,7 @@ def _forecast_roles(fit: Any, data: Trajectories, steps: int = 10, num_draws: in
             "without exclusive roles"
         )
     keys = jax.random.split(fit._key, num_draws)
-    observations, probability = _forecasts(model, data, _some_draws(fit, num_draws), keys, steps)
+    observations, probability = _forecasts(model, data, some_draws(fit, num_draws), keys, steps)
     return RoleForecast(np.asarray(observations), np.asarray(probability).mean(0))
 
 
@@ -209,7 +218,7 @@ def _next_actions(model: Any, data: Any, draws: Any) -> Any:
 def _predict_actions(fit: Any, data: Trajectories) -> Float[np.ndarray, "sequence time action"]:
     model = fit.draws(1).model  # bound to the data of the fit
     model.check(data)
-    return np.asarray(_next_actions(model, data, _some_draws(fit, 50))).mean(0)
+    return np.asarray(_next_actions(model, data, some_draws(fit, 50))).mean(0)
 
 
 def _check_parameters(fit: Any, data: Any) -> None:
@@ -324,15 +333,26 @@ _ROLES = System(
     _forecast_roles,
     draw=figures.draw_roles,
     prediction_settings=("steps", "num_draws"),
+    num_states=lambda fit: fit.model.num_roles,
+    state_dims=("state", "next_state"),
 )
 _IMITATIONS = _ROLES._replace(
-    states=_imitated_states, predict=_roll_outs, draw=figures.draw_imitation, prediction_settings=()
+    states=_imitated_states,
+    predict=_roll_outs,
+    draw=figures.draw_imitation,
+    prediction_settings=(),
+    num_states=lambda fit: fit.result.fit.posterior.model.num_roles,
 )
 
 SYSTEMS: Mapping[str, System] = {
     "imitation.ImitationResult": _IMITATIONS,
     "roles.RoleHMM": _ROLES,
-    "intents.AgentMarkov": System(states=_intent_states, predict=_predict_actions, draw=figures.draw_intents),
+    "intents.AgentMarkov": System(
+        states=_intent_states,
+        predict=_predict_actions,
+        draw=figures.draw_intents,
+        num_states=lambda fit: fit.model.truncation,
+    ),
     "choices.NoisyMDP": System(
         methods.choice_methods,
         _no_states,
@@ -342,7 +362,12 @@ SYSTEMS: Mapping[str, System] = {
         _choice_entries,
     ),
     "rewards.GPIRL": System(
-        methods.reward_methods, _reward_states, _predict_policies, _reward_log_densities, figures.draw_rewards
+        methods.reward_methods,
+        _reward_states,
+        _predict_policies,
+        _reward_log_densities,
+        figures.draw_rewards,
+        num_states=lambda fit: fit.model.num_intents if fit.model.switches else 0,
     ),
     "networks.MarginalMAP": System(
         methods.network_methods, _no_states, _answer, _no_density, figures.draw_answer, takes_data=False
