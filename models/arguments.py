@@ -38,6 +38,7 @@ __all__ = [
     "require",
     "require_covariance",
     "require_distributions",
+    "require_flag",
     "require_integer",
     "require_key",
     "require_kind",
@@ -98,6 +99,12 @@ def require_number(
             rules.insert(0, "finite")
         raise ValueError(f"{name} must be {' and '.join(rules)}, not {number:g}")
     return number
+
+
+def require_flag(name: str, value: Any) -> None:
+    """Raise TypeError unless ``value`` is a boolean of Python or NumPy."""
+    if not isinstance(value, bool | np.bool_):
+        raise TypeError(f"{name} must be True or False, not {value!r}")
 
 
 def require_one_of(name: str, value: Any, allowed: Collection[Any]) -> None:

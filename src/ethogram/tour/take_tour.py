@@ -145,7 +145,9 @@ def _begin(prepare: Callable[[], object] | None) -> None:
 
     signal.signal(signal.SIGTERM, _end)
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    tqdm.set_lock(threading.RLock())  # its own is a semaphore of all processes, which outlives those that are ended
+    tqdm.set_lock(
+        threading.RLock()
+    )  # its own is a semaphore of all processes, which outlives those that are ended
     if prepare is not None:
         prepare()
 

@@ -139,6 +139,7 @@ COUNTS, NUMBERS, FLAGS = ("5", True, 2.5, -1), ("5", True, float("nan"), -1), ("
         ("nuts", "step_size target_accept_prob trajectory_length", NUMBERS),
         ("nuts", "progress_bar adapt_step_size adapt_mass_matrix dense_mass find_heuristic_step_size", FLAGS),
         ("nuts", "forward_mode_differentiation regularize_mass_matrix", FLAGS),
+        ("nuts", "max_tree_depth", ([5, 8], (5, 8, 3), (5, "8"))),
         ("nuts", "kinetic_fn init_strategy inverse_mass_matrix", ("5", 3, [1])),
         ("refresh", "num_steps restarts num_warmup num_draws num_chains", COUNTS),
         ("refresh", "checkpoint", (5, "missing/file")),
