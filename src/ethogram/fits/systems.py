@@ -125,7 +125,7 @@ def _log_likelihood(fit: Any, data: Any, num_draws: int, counts: np.ndarray | No
 
 
 def _some_draws(fit: Any, count: int) -> dict[str, np.ndarray]:
-    """Draws (draw, ...) of the parameters by site: `count` equally spaced among those of all chains, or all if fewer."""
+    """Draws (draw, ...) of the parameters by site: `count` equally spaced of all chains, or all where fewer."""
     draws = flat_draws(fit.draws(count).sites)
     total = len(next(iter(draws.values())))
     rows = np.linspace(0, total - 1, min(count, total)).round().astype(int)
