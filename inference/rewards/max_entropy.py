@@ -173,12 +173,12 @@ def fit_max_entropy(
     return fit
 
 
-def _warn_unless_converged(fit: MaxEntropyFit, advice: str) -> None:
+def _warn_unless_converged(fit: MaxEntropyFit, fix: str) -> None:
     """Warn, at the caller of `fit_max_entropy`, of a gradient that is not zero at the end."""
     if not fit.converged:
         warn_user(
             f"the search has not converged after {len(fit.trace) - 1} evaluations: the largest entry of the gradient "
-            f"is {fit.residual:.2g}, above {CONVERGED:g}. Pass {advice}"
+            f"is {fit.residual:.2g}, above {CONVERGED:g}. Pass {fix}"
         )
 
 
