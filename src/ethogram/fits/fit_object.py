@@ -15,7 +15,7 @@ from ethogram.fits import behaviour
 from ethogram.fits.estimates import estimates
 from ethogram.fits.new_data import by_group, mean_and_error, require_alike
 from ethogram.fits.states import HiddenStates, names_of_states, renamed
-from ethogram.fits.systems import answer_dataset, some_draws, system_of
+from ethogram.fits.systems import NUM_DRAWS, answer_dataset, some_draws, system_of
 from ethogram.inference import storage
 from ethogram.inference.conjugate import load_posterior
 from ethogram.inference.draws import Draws, ExportsDraws
@@ -28,7 +28,6 @@ from ethogram.plots.axes import figure_or_new, show_plainly
 
 __all__ = ["Fit", "Score", "load"]
 
-NUM_DRAWS = 1000
 NUM_PATHS = 100
 """Draws of the paths of hidden states."""
 

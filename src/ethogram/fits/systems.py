@@ -25,6 +25,7 @@ from ethogram.models.conjugate_model import ConjugateModel, overrides, steps_by_
 from ethogram.models.data import Trajectories
 
 __all__ = [
+    "NUM_DRAWS",
     "SYSTEMS",
     "RoleForecast",
     "System",
@@ -34,6 +35,10 @@ __all__ = [
     "some_draws",
     "system_of",
 ]
+
+
+NUM_DRAWS = 1000
+"""Draws of the parameters of a variational fit."""
 
 
 class RoleForecast(NamedTuple):
@@ -134,9 +139,10 @@ def _log_likelihood(fit: Any, data: Any, num_draws: int, counts: np.ndarray | No
 
 
 def some_draws(fit: Any, count: int) -> dict[str, np.ndarray]:
-    """`count` draws (draw, ...) of the parameters by site, equally spaced among those of all chains."""
-    draws = flat_draws(fit.draws(count).sites)
-    rows = np.linspace(0, len(next(iter(draws.values()))) - 1, count).round().astype(int)
+    """Draws (draw, ...) of the parameters by site: `count` equally spaced of all chains, or all where fewer."""
+    draws = flat_draws(fit.draws(max(count, NUM_DRAWS)).sites)  # one compiled program for all numbers
+    total = len(next(iter(draws.values())))
+    rows = np.linspace(0, total - 1, min(count, total)).round().astype(int)
     return {name: site[rows] for name, site in draws.items()}
 
 
@@ -176,8 +182,9 @@ def _forecast_roles(fit: Any, data: Trajectories, steps: int = 10, num_draws: in
             "the model scores groups jointly (exclusive roles), of which there are no forecasts: predict with a model "
             "without exclusive roles"
         )
-    keys = jax.random.split(fit._key, num_draws)
-    observations, probability = _forecasts(model, data, some_draws(fit, num_draws), keys, steps)
+    draws = some_draws(fit, num_draws)
+    keys = jax.random.split(fit._key, len(next(iter(draws.values()))))
+    observations, probability = _forecasts(model, data, draws, keys, steps)
     return RoleForecast(np.asarray(observations), np.asarray(probability).mean(0))
 
 

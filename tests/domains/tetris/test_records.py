@@ -317,9 +317,9 @@ def test_other_bad_input_is_named():
 def test_bad_files_are_named(tmp_path, text, message):
     path = tmp_path / "games.csv"
     path.write_bytes(text)
-    with pytest.raises(ValueError, match=f"games.csv.*{message}") as told:
+    with pytest.raises(ValueError, match=f"games.csv.*{message}") as caught:
         load_games(path)
-    assert str(told.value).count("games.csv") == 1
+    assert str(caught.value).count("games.csv") == 1
     with pytest.raises(FileNotFoundError):
         load_games(tmp_path / "none.csv")
 

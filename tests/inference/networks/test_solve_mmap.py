@@ -350,6 +350,7 @@ def test_cheap_candidates_come_first_where_there_are_estimates(monkeypatch):
         ({"time_limit": True}, TypeError, "time_limit must be a real number, not True"),
         ({"max_steps": True}, TypeError, "max_steps must be an integer, not True"),
         ({"callback": 3}, TypeError, "callback must be callable, not int"),
+        ({"smoothed_score": "yes"}, TypeError, "smoothed_score must be True or False, not 'yes'"),
         ({"time_limit": None}, ValueError, "never ends by itself"),
         ({"max_steps": 0}, ValueError, "max_steps must be at least 1"),
         ({"most_cells": 0}, ValueError, "most_cells must be at least 1"),

@@ -285,16 +285,16 @@ def test_a_step_that_lowers_the_bound_is_halved(worse, monkeypatch):
         assert found.factor == 0.5
 
 
-@pytest.mark.parametrize(("num_steps", "cure"), [(9, 60), (40, 80)])
-def test_the_recommended_number_of_steps_is_one_that_can_do(num_steps, cure):
+@pytest.mark.parametrize(("num_steps", "fix"), [(9, 60), (40, 80)])
+def test_the_recommended_number_of_steps_is_one_that_can_do(num_steps, fix):
     fit = reward_posterior.RewardFit(
         SimpleNamespace(method="natural_gradient"), 0.0, 0.1, 0.0, np.zeros(9), 0.0, False, num_steps, 0.1,
         "the ELBO still increases", 0.1,
     )  # fmt: skip
-    assert unconverged_message(fit, num_steps, 12, 128, 0.05).endswith(f"Pass num_steps={cure}")
+    assert unconverged_message(fit, num_steps, 12, 128, 0.05).endswith(f"Pass num_steps={fix}")
     noisy = fit._replace(reason="the standard error of the gain over the latest 9 steps is 4 nats")
-    cures = f"Pass num_evaluations=512 and num_steps={cure}"
-    assert unconverged_message(noisy, num_steps, 12, 128, 0.05).endswith(cures)
+    fixes = f"Pass num_evaluations=512 and num_steps={fix}"
+    assert unconverged_message(noisy, num_steps, 12, 128, 0.05).endswith(fixes)
 
 
 def test_an_unconverged_search_says_what_to_pass():

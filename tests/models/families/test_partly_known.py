@@ -46,10 +46,10 @@ def test_known_rows_of_probabilities():
             divergence = q.kl(p), q.kl(p.block), q.log_partition()
             return q.expected_statistics(), q.block.expected_statistics(), divergence, moved, moved.mean()
 
-        (expected,), (beneath,), divergence, moved, mean = jax.device_get(everything(partly, prior))
+        (expected,), (of_block,), divergence, moved, mean = jax.device_get(everything(partly, prior))
         np.testing.assert_allclose(expected[0, :2], np.log([0.7, 0.3]), rtol=1e-6)
         assert np.isneginf(expected[0, 2])
-        np.testing.assert_array_equal(expected[1], beneath[1])
+        np.testing.assert_array_equal(expected[1], of_block[1])
         assert divergence[0][0] == 0 and divergence[0][1] > 0
         np.testing.assert_array_equal(*divergence[:2])
         assert divergence[2][0] == 0 and divergence[2][1] != 0
@@ -81,7 +81,7 @@ def test_known_mean_and_covariance_under_jit_vmap_and_grad():
     after = jax.jit(natural_step)(start, start, data, 1.0, 0.5)["emission"]
     np.testing.assert_allclose(after.mean().mean[1], [0.5, 2.0])
     np.testing.assert_allclose(after.mean().covariance[1], [[2, 0.5], [0.5, 1]])
-    assert np.all(np.isposinf(after.mean().covariance[0]))  # as of the block beneath, of 2.6 degrees
+    assert np.all(np.isposinf(after.mean().covariance[0]))  # as of its block, of 2.6 degrees
     expected = jax.jit(lambda b: b.expected_statistics())
     location, strength, dof, scatter = expected(after)
     precision = np.linalg.inv([[2, 0.5], [0.5, 1]])

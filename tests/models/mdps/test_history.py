@@ -113,9 +113,9 @@ def test_data_go_there_and_back():
     history = DENSE.with_history(2, of="actions")
     data = Trajectories.from_list(states=[[0, 1, 2, 2], [1, 0]], actions=[[0, 0, 1, 1], [1, -1]])
     new = history.rewrite(data)
-    told = np.concatenate([history.states, history.actions], 1)[new.states]
-    np.testing.assert_array_equal(told[0], [[0, -1, -1], [1, 0, -1], [2, 0, 0], [2, 1, 0]])
-    np.testing.assert_array_equal(told[1, :2], [[1, -1, -1], [0, 1, -1]])
+    described = np.concatenate([history.states, history.actions], 1)[new.states]
+    np.testing.assert_array_equal(described[0], [[0, -1, -1], [1, 0, -1], [2, 0, 0], [2, 1, 0]])
+    np.testing.assert_array_equal(described[1, :2], [[1, -1, -1], [0, 1, -1]])
     assert new.metadata.state_names[new.states[0, 2]] == "0 > 0 > c" and new.states[1, 2] == -1
     np.testing.assert_array_equal(new.actions, data.actions)
     policy = np.random.default_rng(1).dirichlet(np.ones(2), history.mdp.num_states)
