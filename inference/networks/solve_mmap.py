@@ -40,6 +40,7 @@ from ethogram.inference.networks.hybrid import hybrid
 from ethogram.inference.networks.zero_propagation import minimal_conflict, propagate_zeros, query_factors
 from ethogram.models.arguments import require_integer, require_key, require_number, require_one_of
 from ethogram.models.networks.marginal_map import MarginalMAP
+from ethogram.models.printing import short_repr
 
 __all__ = ["METHODS", "ImpossibleEvidenceError", "MarginalMAPResult", "solve_mmap"]
 
@@ -59,6 +60,7 @@ class ImpossibleEvidenceError(ValueError):
     """The evidence has probability zero."""
 
 
+@short_repr
 class MarginalMAPResult(NamedTuple):
     """The best assignment found for a marginal MAP query.
 

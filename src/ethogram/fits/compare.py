@@ -19,6 +19,7 @@ from ethogram.inference.draws import flat_draws
 from ethogram.inference.sampled_posterior import SampledPosterior
 from ethogram.models.arguments import warn_user
 from ethogram.models.held_warnings import import_quietly
+from ethogram.models.printing import printed_as
 
 __all__ = ["Comparison", "compare"]
 
@@ -38,6 +39,7 @@ LOO = (
 )
 
 
+@printed_as(str)
 class Comparison(NamedTuple):
     """What a comparison found; as text, its statement and the first ten rows of its tables.
 

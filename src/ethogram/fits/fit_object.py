@@ -19,6 +19,7 @@ from ethogram.inference.draws import Draws, ExportsDraws
 from ethogram.inference.export import to_arviz
 from ethogram.models.arguments import require_integer
 from ethogram.models.data import Trajectories
+from ethogram.models.printing import short_repr
 from ethogram.plots.axes import figure_or_new, show_plainly
 
 __all__ = ["Fit", "Score", "load"]
@@ -26,6 +27,7 @@ __all__ = ["Fit", "Score", "load"]
 NUM_DRAWS = 1000
 
 
+@short_repr
 class Score(NamedTuple):
     """Log predictive density of data under a fit.
 

@@ -23,6 +23,7 @@ from ethogram.inference.export import to_arviz
 from ethogram.models.arguments import require_integer
 from ethogram.models.conjugate_model import ConjugateModel, overrides, steps_by_entry
 from ethogram.models.data import Trajectories
+from ethogram.models.printing import short_repr
 
 __all__ = [
     "SYSTEMS",
@@ -35,6 +36,7 @@ __all__ = [
 ]
 
 
+@short_repr
 class RoleForecast(NamedTuple):
     """The steps after each sequence.
 
