@@ -18,7 +18,7 @@ from ethogram.inference.export.labelled_arrays import Layout, relabel
 from ethogram.inference.export.observed_sites import counted_entries, observed_sites
 from ethogram.inference.export.pointwise import CHUNK, Pointwise, over_chunks
 from ethogram.models.arguments import require_integer, require_key, require_one_of, warn_user
-from ethogram.models.conjugate_model import ConjugateModel, Exportable, overrides
+from ethogram.models.conjugate_model import Exportable, has_labels, overrides
 from ethogram.models.data.trajectories import Trajectories
 
 __all__ = ["to_arviz"]
@@ -151,7 +151,7 @@ def to_arviz(
     sites = {name: site for name, site in drawn.sites.items() if name not in free}
     layout.check_sites(sites)
     if align is None and isinstance(result, MCMC):
-        align = _one_draw(described, layout, sites, drawn.statistics, data)
+        align = _one_draw(described, sites, drawn.statistics, data)
     align = None if align is False else align
     groups: dict[str, Variables] = {"fit_stats": drawn.fit}
     groups["sample_stats"] = {name: layout.sampled(name, value) for name, value in drawn.statistics.items()}
@@ -310,15 +310,14 @@ def _simulated(model: Any, draw: dict[str, Array], key: Array, data: Any, names:
 
 
 def _one_draw(
-    model: Exportable, layout: Layout, sites: dict[str, np.ndarray], statistics: Mapping[str, Any], data: Any
+    model: Exportable, sites: dict[str, np.ndarray], statistics: Mapping[str, Any], data: Any
 ) -> dict[str, np.ndarray] | None:
     """Parameters of the draw of highest density, to which labels are matched; None where states have no labels."""
-    labelled = any({*layout.label_dims} & {*layout.site_dims(name, site)} for name, site in sites.items())
-    if not labelled or not overrides(model, "observation"):
+    if not has_labels(model):
         return None
     chains, draws = next(iter(sites.values())).shape[:2]
     if data is None:
-        if chains > 1 and isinstance(model, ConjugateModel):
+        if chains > 1:
             warn_user(
                 "labels of states may differ from chain to chain, and are matched on data only: call "
                 "to_arviz(result, data), or pass align=False to export them as they are"
@@ -326,9 +325,7 @@ def _one_draw(
         return None
     density = statistics.get("lp", np.arange(chains)[::-1, None] + np.arange(draws) / draws)
     best = np.unravel_index(np.argmax(density), density.shape)
-    draw = {name: site[best] for name, site in sites.items()}
-    states = jax.eval_shape(lambda parameters: model.observation(parameters, data), draw)
-    return draw if hasattr(states, "smooth") else None
+    return {name: site[best] for name, site in sites.items()}
 
 
 def _reference(

@@ -21,19 +21,24 @@ from ethogram.inference.conjugate import ConjugateResult
 from ethogram.inference.draws import flat_draws
 from ethogram.inference.export import to_arviz
 from ethogram.models.arguments import require_integer
-from ethogram.models.conjugate_model import ConjugateModel, overrides, steps_by_entry
+from ethogram.models.conjugate_model import ConjugateModel, has_labels, steps_by_entry
 from ethogram.models.data import Trajectories
 from ethogram.models.printing import short_repr
+from ethogram.plots.axes import draw_intervals
+from ethogram.plots.colours import SERIES
 
 __all__ = [
     "SYSTEMS",
     "RoleForecast",
     "System",
     "answer_dataset",
-    "has_exchangeable_states",
     "methods_of",
     "system_of",
 ]
+
+
+MOST_ESTIMATES = 30
+"""Estimates in the figure of a model of the user's own."""
 
 
 @short_repr
@@ -54,22 +59,38 @@ def _no_states(fit: Any, data: Any) -> Any:
     raise TypeError(f"a {type(fit.model).__name__} has no hidden states")
 
 
+def _own_states(fit: Any, data: Any) -> Any:
+    """States of a model of the user's own, whose distribution of the data smooths them."""
+    if not has_labels(fit.model):
+        return _no_states(fit, data)
+    from ethogram.inference.roles.assignment import roles_of_draws
+
+    return roles_of_draws(flat_draws(fit.draws(200).sites), data, fit.model, ConjugateModel)
+
+
 def _no_predictions(fit: Any, data: Any) -> Any:
     raise TypeError(f"a {type(fit.model).__name__} has no predictions here: see fit.result")
 
 
-def _no_picture(fit: Any, figure: Any) -> None:
-    raise TypeError(f"a {type(fit.model).__name__} has no picture here: see ethogram.plots")
+def _draw_estimates(fit: Any, figure: Any) -> None:
+    """Means and 90 % intervals of the first estimates."""
+    names, draws = fit._entries()
+    rows = np.arange(min(len(names), MOST_ESTIMATES))
+    axes, flat = figure.subplots(), draws.reshape(-1, len(names))
+    draw_intervals(axes, rows[::-1], flat[:, rows], SERIES[0], [names[row] for row in rows])
+    axes.set_ylim(-0.6, len(rows) - 0.4)
+    part = f", the first {len(rows)} of {len(names)}" if len(rows) < len(names) else ""
+    axes.set(title=f"means and 90 % intervals{part}", xlabel="estimate")
 
 
 def log_densities(fit: Any, data: Any, num_draws: int) -> tuple[np.ndarray, np.ndarray]:
     """Log densities (draw, entry) of the entries of data, and the steps or decisions (entry,) of each."""
-    if isinstance(data, Trajectories) and overrides(fit.model, "observation"):
-        fit.model.check(data)
-        steps = steps_by_entry(fit.model, data).astype(float)
-        return _log_likelihood(fit, data, num_draws, steps), steps
-    values = _log_likelihood(fit, data, num_draws)
-    return values, np.ones(values.shape[1])
+    if not isinstance(data, Trajectories):
+        values = _log_likelihood(fit, data, num_draws)
+        return values, np.ones(values.shape[1])
+    fit.model.check(data)
+    steps = steps_by_entry(fit.model, data).astype(float)
+    return _log_likelihood(fit, data, num_draws, steps), steps
 
 
 class System(NamedTuple):
@@ -88,20 +109,13 @@ class System(NamedTuple):
     """
 
     methods: Callable[[Any, Any], methods.Methods] = methods.conjugate_methods
-    states: Callable[[Any, Any], Any] = _no_states
+    states: Callable[[Any, Any], Any] = _own_states
     predict: Callable[..., Any] = _no_predictions
     log_densities: Callable[[Any, Any, int], tuple[np.ndarray, np.ndarray]] = log_densities
-    draw: Callable[[Any, Any], None] = _no_picture
+    draw: Callable[[Any, Any], None] = _draw_estimates
     entries: Callable[..., tuple[list[str], np.ndarray]] = exported_entries
     prediction_settings: tuple[str, ...] = ()
     takes_data: bool = True
-
-
-def has_exchangeable_states(model: Any) -> bool:
-    """Whether hidden states have labels, in which draws have to be aligned."""
-    return getattr(
-        model, "switches", isinstance(model, ConjugateModel)
-    )  # a GPIRL of several intents switches
 
 
 def _log_likelihood(fit: Any, data: Any, num_draws: int, counts: np.ndarray | None = None) -> np.ndarray:
