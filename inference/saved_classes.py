@@ -132,7 +132,7 @@ def _own_class(module: str, name: str) -> type:
         found += [cls for cls in below if _is_own(cls) and cls.__qualname__ == name]
     if not found:
         raise ValueError(
-            f"it refers to {module}:{name}, which is not a class of {PACKAGE}: if it is a model of your own, define it, "
+            f"it refers to {module}:{name}, which is not a class of {PACKAGE}: if it is a model of yours, define it, "
             f"or import it from {module}, before you load"
         )
     return max(enumerate(found), key=lambda each: (each[1].__module__ == module, each[0]))[1]
