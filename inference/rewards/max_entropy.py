@@ -43,6 +43,7 @@ from ethogram.models.mdps.policy_values import read_interest
 from ethogram.models.mdps.soft_curvature import likelihood_curvature
 from ethogram.models.mdps.soft_policy import demonstration_counts, require_possible
 from ethogram.models.mdps.soft_values import soft_values
+from ethogram.models.printing import short_repr
 
 __all__ = ["MaxEntropyFit", "fit_max_entropy"]
 
@@ -54,6 +55,7 @@ POLISHING, NEWTON_AT_MOST = 20, 500
 """Newton steps at most after L-BFGS, and weights up to which their Hessian is computed."""
 
 
+@short_repr
 class MaxEntropyFit(NamedTuple):
     """Maximum-entropy estimate of a reward.
 

@@ -24,6 +24,7 @@ from ethogram.inference.sampled_paths import sampled_paths
 from ethogram.models.arguments import require_integer
 from ethogram.models.conjugate_model import overrides
 from ethogram.models.data import Trajectories
+from ethogram.models.printing import short_repr
 from ethogram.plots.axes import figure_or_new, show_plainly
 
 __all__ = ["Fit", "Score", "load"]
@@ -32,6 +33,7 @@ NUM_PATHS = 100
 """Draws of the paths of hidden states."""
 
 
+@short_repr
 class Score(NamedTuple):
     """Log predictive density of data under a fit.
 

@@ -21,8 +21,11 @@ from ethogram.inference.conjugate import ConjugateResult
 from ethogram.inference.draws import flat_draws
 from ethogram.inference.export import to_arviz
 from ethogram.models.arguments import require_integer
-from ethogram.models.conjugate_model import ConjugateModel, overrides, steps_by_entry
+from ethogram.models.conjugate_model import ConjugateModel, has_labels, steps_by_entry
 from ethogram.models.data import Trajectories
+from ethogram.models.printing import short_repr
+from ethogram.plots.axes import draw_intervals
+from ethogram.plots.colours import SERIES
 
 __all__ = [
     "NUM_DRAWS",
@@ -30,7 +33,6 @@ __all__ = [
     "RoleForecast",
     "System",
     "answer_dataset",
-    "has_exchangeable_states",
     "methods_of",
     "some_draws",
     "system_of",
@@ -39,8 +41,11 @@ __all__ = [
 
 NUM_DRAWS = 1000
 """Draws of the parameters of a variational fit."""
+MOST_ESTIMATES = 30
+"""Estimates in the figure of a model of the user's own."""
 
 
+@short_repr
 class RoleForecast(NamedTuple):
     """The steps after each sequence.
 
@@ -58,26 +63,48 @@ def _no_states(fit: Any, data: Any) -> Any:
     raise TypeError(f"a {type(fit.model).__name__} has no hidden states")
 
 
-def _without_states(fit: Any) -> int:
-    return 0
+def _own_states(fit: Any, data: Any) -> Any:
+    """States of a model of the user's own, whose distribution of the data smooths them."""
+    if not has_labels(fit.model):
+        return _no_states(fit, data)
+    from ethogram.inference.roles.assignment import roles_of_draws
+
+    return roles_of_draws(flat_draws(fit.draws(200).sites), data, fit.model, ConjugateModel)
+
+
+def _own_num_states(fit: Any) -> int:
+    """How many states the sites of a model of the user's own are of; 0 where it has no labels."""
+    if not has_labels(fit.model):
+        return 0
+    label, sites = fit.model.label_dims[0], fit.draws(NUM_DRAWS).sites
+    dims = {name: tuple(each) for name, each in fit.model.site_dims().items() if name in sites}
+    sizes = [sites[name].shape[2 + each.index(label)] for name, each in dims.items() if label in each]
+    return sizes[0] if sizes else 0
 
 
 def _no_predictions(fit: Any, data: Any) -> Any:
     raise TypeError(f"a {type(fit.model).__name__} has no predictions here: see fit.result")
 
 
-def _no_picture(fit: Any, figure: Any) -> None:
-    raise TypeError(f"a {type(fit.model).__name__} has no picture here: see ethogram.plots")
+def _draw_estimates(fit: Any, figure: Any) -> None:
+    """Means and 90 % intervals of the first estimates."""
+    names, draws = fit._entries()
+    rows = np.arange(min(len(names), MOST_ESTIMATES))
+    axes, flat = figure.subplots(), draws.reshape(-1, len(names))
+    draw_intervals(axes, rows[::-1], flat[:, rows], SERIES[0], [names[row] for row in rows])
+    axes.set_ylim(-0.6, len(rows) - 0.4)
+    part = f", the first {len(rows)} of {len(names)}" if len(rows) < len(names) else ""
+    axes.set(title=f"means and 90 % intervals{part}", xlabel="estimate")
 
 
 def log_densities(fit: Any, data: Any, num_draws: int) -> tuple[np.ndarray, np.ndarray]:
     """Log densities (draw, entry) of the entries of data, and the steps or decisions (entry,) of each."""
-    if isinstance(data, Trajectories) and overrides(fit.model, "observation"):
-        fit.model.check(data)
-        steps = steps_by_entry(fit.model, data).astype(float)
-        return _log_likelihood(fit, data, num_draws, steps), steps
-    values = _log_likelihood(fit, data, num_draws)
-    return values, np.ones(values.shape[1])
+    if not isinstance(data, Trajectories):
+        values = _log_likelihood(fit, data, num_draws)
+        return values, np.ones(values.shape[1])
+    fit.model.check(data)
+    steps = steps_by_entry(fit.model, data).astype(float)
+    return _log_likelihood(fit, data, num_draws, steps), steps
 
 
 class System(NamedTuple):
@@ -98,22 +125,15 @@ class System(NamedTuple):
     """
 
     methods: Callable[[Any, Any], methods.Methods] = methods.conjugate_methods
-    states: Callable[[Any, Any], Any] = _no_states
+    states: Callable[[Any, Any], Any] = _own_states
     predict: Callable[..., Any] = _no_predictions
     log_densities: Callable[[Any, Any, int], tuple[np.ndarray, np.ndarray]] = log_densities
-    draw: Callable[[Any, Any], None] = _no_picture
+    draw: Callable[[Any, Any], None] = _draw_estimates
     entries: Callable[..., tuple[list[str], np.ndarray]] = exported_entries
     prediction_settings: tuple[str, ...] = ()
     takes_data: bool = True
-    num_states: Callable[[Any], int] = _without_states
-    state_dims: tuple[str, ...] = ("intent", "next_intent")
-
-
-def has_exchangeable_states(model: Any) -> bool:
-    """Whether hidden states have labels, in which draws have to be aligned."""
-    return getattr(
-        model, "switches", isinstance(model, ConjugateModel)
-    )  # a GPIRL of several intents switches
+    num_states: Callable[[Any], int] = _own_num_states
+    state_dims: tuple[str, ...] = ("state", "next_state")
 
 
 def _log_likelihood(fit: Any, data: Any, num_draws: int, counts: np.ndarray | None = None) -> np.ndarray:
@@ -341,7 +361,6 @@ _ROLES = System(
     draw=figures.draw_roles,
     prediction_settings=("steps", "num_draws"),
     num_states=lambda fit: fit.model.num_roles,
-    state_dims=("state", "next_state"),
 )
 _IMITATIONS = _ROLES._replace(
     states=_imitated_states,
@@ -359,6 +378,7 @@ SYSTEMS: Mapping[str, System] = {
         predict=_predict_actions,
         draw=figures.draw_intents,
         num_states=lambda fit: fit.model.truncation,
+        state_dims=("intent", "next_intent"),
     ),
     "choices.NoisyMDP": System(
         methods.choice_methods,
@@ -375,6 +395,7 @@ SYSTEMS: Mapping[str, System] = {
         _reward_log_densities,
         figures.draw_rewards,
         num_states=lambda fit: fit.model.num_intents if fit.model.switches else 0,
+        state_dims=("intent", "next_intent"),
     ),
     "networks.MarginalMAP": System(
         methods.network_methods, _no_states, _answer, _no_density, figures.draw_answer, takes_data=False
