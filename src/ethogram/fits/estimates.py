@@ -83,7 +83,7 @@ def _labels(sites: Mapping[str, Any]) -> list[str]:
 def _is_implied(dim: str, features: np.ndarray) -> bool:
     """Whether a dim is the one feature of a part of the emission, of which sites have the name: ``step_mean``."""
     part, _, kind = dim.rpartition("_")
-    return kind == "feature" and [str(each) for each in features] in (["0"], [part])
+    return bool(part) and kind == "feature" and [str(each) for each in features] in (["0"], [part])
 
 
 def _about_mean_direction(site: str, angles: np.ndarray) -> np.ndarray:
