@@ -114,8 +114,7 @@ def _scores(key: Any, read: SizedModels, method: str, settings: dict[str, Any]) 
 def _curve(key: Any, read: SizedModels, method: str, settings: dict[str, Any]) -> ScoreCurve:
     own = settings if method in ("auto", "cavi") else {"progress_bar": settings.get("progress_bar", False)}
     own = {name: value for name, value in own.items() if name != "checkpoint"}  # of one fit only
-    by = "sequence" if read.data.group is None else "group"
-    return heldout_score_curve(key, read.make_model, read.sizes, read.data, by=by, **own)
+    return heldout_score_curve(key, read.make_model, read.sizes, read.data, **own)
 
 
 def _print_peers(key: Any, read: SizedModels, method: str, settings: dict[str, Any]) -> None:

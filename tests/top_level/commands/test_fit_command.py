@@ -45,7 +45,7 @@ def known_results(roles, monkeypatch):
         return Fit(model, data, "cavi", "why", roles.result, 1.0, key)
 
     def scored(key, make_model, sizes, data, **options):
-        assert options == {"by": "sequence", "progress_bar": False, "num_steps": 15, "restarts": 1}
+        assert options == {"progress_bar": False, "num_steps": 15, "restarts": 1}
         heldout, error = np.array([-4.0, -3.0]), np.array([0.1, 0.0])
         return ScoreCurve(np.array(sizes), np.zeros(2), heldout, (), error, 10)
 
@@ -213,7 +213,7 @@ def test_scores_of_peers_are_printed_beside_those_of_intents(monkeypatch, capsys
     *_, first, second = capsys.readouterr().out.splitlines()
     assert first.split() == ["up", "to", "3", "intents", "-0.7500", "0.0000"]
     assert second.split() == ["p(a", "|", "s)", "-0.5000", "0.0200"]
-    assert seen == {"by": "sequence", "restarts": 2}
+    assert seen == {"restarts": 2}
 
 
 def test_choices_of_a_long_table(reached, tmp_path):
