@@ -35,7 +35,7 @@ def usual_kinds(data: Trajectories) -> list[Kind]:
 
     A step is what is called so, or a length or speed beside an angle that is no position and never negative.
     """
-    names = data.metadata.feature_names
+    names = data.metadata.feature_names or ()
     units = [unit.lower() for unit in data.metadata.feature_units or [""] * len(names)]
     lowest = np.nanmin(np.asarray(data.observations)[np.asarray(data.observed)], axis=0, initial=np.inf)
     beside_angle = any(unit in RADIANS for unit in units)
@@ -56,7 +56,7 @@ def kinds_of(asked: dict[str, Kind] | list[Kind] | None, data: Trajectories) -> 
     ------
     ValueError : there is no such feature, or another number of them.
     """
-    names = data.metadata.feature_names
+    names = data.metadata.feature_names or ()
     if isinstance(asked, list):
         if len(asked) not in (1, len(names)):
             raise ValueError(
@@ -76,22 +76,23 @@ def emission_of(kinds: Sequence[Kind], data: Trajectories) -> Code:
 
     Categories are counted in the data where their number is not given.
     """
-    names = data.metadata.feature_names
+    names = data.metadata.feature_names or ()
     groups = list[list[int]]()
-    for number, kind in enumerate(kinds):
-        joins = groups and kinds[groups[-1][0]] == kind and kind[0] != "categorical"
+    for number, each in enumerate(kinds):
+        joins = groups and kinds[groups[-1][0]] == each and each[0] != "categorical"
         groups = [*groups[:-1], [*groups[-1], number]] if joins else [*groups, [number]]
     parts = {}
     for group in groups:
         kind, count = kinds[group[0]]
         function, argument = KINDS[kind]
-        sizes = {} if kind == "categorical" else {"num_features": len(group)}
+        numbers = {} if kind == "categorical" else {"num_features": len(group)}
         if kind == "categorical" and count is None:
             count = int(np.nanmax(np.asarray(data.observations)[..., group], initial=0)) + 1
         count = COMPONENTS if kind == "mixture" and count is None else count
         if kind == "binomial" and count is None:
             raise ValueError("--emission binomial needs the largest count: give binomial:10, say")
-        numbers = {} if count is None else {argument: count}
+        if argument is not None and count is not None:
+            numbers[argument] = count
         name = re.sub(r"\W", "_", names[group[0]] if len(group) == 1 else kind)
-        parts[name if name.isidentifier() else f"_{name}"] = call(f"ethogram.{function}", **sizes, **numbers)
+        parts[name if name.isidentifier() else f"_{name}"] = call(f"ethogram.{function}", **numbers)
     return next(iter(parts.values())) if len(parts) == 1 else call("ethogram.ProductEmission", parts)

@@ -73,9 +73,13 @@ def _of(place: str) -> Iterator[None]:
         raise ValueError(f"{place}: {message}") from error
 
 
+def _given(arguments: argparse.Namespace, names: Iterable[str]) -> dict[str, Any]:
+    return {name: getattr(arguments, name) for name in names if getattr(arguments, name) is not None}
+
+
 def _read(function: str, arguments: argparse.Namespace, names: Iterable[str], **named: Any) -> Code:
     """Data of the files, by a function of Python, with those of these arguments that are given."""
-    given = {name: getattr(arguments, name) for name in names if getattr(arguments, name) is not None}
+    given = _given(arguments, names)
     further = dict(arguments.read)
     takes = inspect.signature(resolve(function)).parameters
     for name in further:
@@ -102,7 +106,7 @@ def _name(arguments: argparse.Namespace) -> str:
 def _roles(arguments: argparse.Namespace) -> Program:
     data = _features(arguments, arguments.features)
     kinds = kinds_of(arguments.emission, data.value)
-    names = data.value.metadata.feature_names
+    names: tuple[str, ...] = data.value.metadata.feature_names
     together = sorted(names, key=lambda name: kinds.index(kinds[names.index(name)]))
     if arguments.features is not None and not arguments.step_and_turn and tuple(together) != names:
         data, kinds = _features(arguments, together), [kinds[names.index(name)] for name in together]
@@ -120,7 +124,7 @@ def _roles(arguments: argparse.Namespace) -> Program:
     return Program(data.value, lambda size: call("ethogram.RoleHMM", size, emission), lines, sizes)
 
 
-def _features(arguments: argparse.Namespace, features: list[str] | None) -> Code:
+def _features(arguments: argparse.Namespace, features: Any) -> Code:
     """Data with features: those of a table in this order, those of other files as they are, or steps and turns."""
     reader = arguments.reader or "table"
     if reader == "table":
@@ -137,13 +141,8 @@ def _features(arguments: argparse.Namespace, features: list[str] | None) -> Code
         data = _read(f"ethogram.tracking.read_{reader}", arguments, READERS[reader], **metres)
     if not arguments.step_and_turn:
         return data
-    given = {name: getattr(arguments, name) for name in ("zero_steps", "smallest")}
     with _of("--step-and-turn"):
-        return call(
-            "ethogram.step_and_turn",
-            data,
-            **{name: value for name, value in given.items() if value is not None},
-        )
+        return call("ethogram.step_and_turn", data, **_given(arguments, ("zero_steps", "smallest")))
 
 
 def _intents(arguments: argparse.Namespace) -> Program:

@@ -11,7 +11,7 @@ import pandas
 import pytest
 
 import ethogram
-from ethogram.commands import fit_results, main
+from ethogram.commands import command_line, fit_results, fit_tables, main
 from ethogram.commands.fit_tables import Program
 from ethogram.commands.python_code import Code
 from ethogram.fits import Fit
@@ -221,6 +221,47 @@ def test_emissions_of_all_features(reached, tmp_path):
     ):
         emission = fit_of(reached, tmp_path, MIXED, *ROLES, *words)[0].emission
         assert isinstance(emission, kind) and getattr(emission, name) == number
+
+
+WALKS = "walk,s,a\n0,2,go\n0,10,go\n1,30,stay\n"
+MOVES = "state,action,next state,probability\n10,go,30,1\n2,go,10,1\n30,stay,30,1\n"
+TRIPS = "trip,mode,hours,taken\n7,car,1,0\n7,bus,2.5,1\n9,bus,3,0\n9,walk,.5,1\n"
+
+
+@pytest.mark.parametrize(
+    ("table", "words"),
+    [
+        (MIXED, [*ROLES, "x,turn,step,y", "--setting", "num_steps=5"]),
+        (
+            "lon,lat\n0,0\n0.1,0\n0.2,0\n0.2,0.1\n",
+            [*ROLES, "lon,lat", "--step-and-turn", "--read", "codes=true"],
+        ),
+        (WALKS, "--model intents --sequence walk --agent walk --states s --actions a --seed 3".split()),
+        (TRIPS, "--model choices --decision trip --option mode --chosen taken --features hours".split()),
+        (
+            WALKS,
+            "--model rewards --sequence walk --states s --actions a --discount .9 --transitions moves.csv".split(),
+        ),
+    ],
+)
+def test_code_of_the_report_makes_the_same_fit(reached, tmp_path, monkeypatch, table, words):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "moves.csv").write_text(MOVES)
+    model, data = fit_of(reached, Path(), table, *words)
+    arguments = command_line._parser().parse_args(["fit", "table.csv", "--out", "out", *words])
+    read = fit_tables.read_models(arguments)
+    kept: dict = {}
+
+    def recorded(key, model, data, method, **settings):
+        kept.update(key=key, model=model, data=data, method=method, settings=settings)
+
+    monkeypatch.setattr(ethogram, "fit", recorded)
+    exec(fit_results._script(read, read.sizes[0], arguments), {})
+    assert jax.tree.structure((kept["model"], kept["data"])) == jax.tree.structure((model, data))
+    for one, other in zip(*map(jax.tree.leaves, ((kept["model"], kept["data"]), (model, data))), strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert kept["key"] == jax.random.key(arguments.seed) and kept["method"] == "auto"
+    assert {"progress_bar": False, **kept["settings"]} == reached["settings"]
 
 
 def test_angles_in_degrees_are_refused(reached, tmp_path):
