@@ -63,7 +63,7 @@ NEEDED = {
     "choices": ("decision", "chosen", "features"),
     "rewards": ("states", "actions", "transitions", "discount"),
 }
-"""Arguments without which a model cannot be fitted; roles of a table need features."""
+"""Arguments without which a model cannot be fitted; roles of a table need features, of Movebank a step."""
 TAKEN = {
     "roles": ("reader", "num_roles", "emission", "step_and_turn", "zero_steps", "smallest"),
     "intents": (*FRAMES, "num_states", "num_actions", "truncation"),
@@ -202,7 +202,8 @@ def check_arguments(arguments: argparse.Namespace) -> None:
     if arguments.model == "roles":
         reader = arguments.reader or "table"
         of += "" if arguments.reader is None else f" --reader {reader}"
-        needed, taken = (("features",) if reader == "table" else ()), (*READERS[reader], *taken)
+        needed = {"table": ("features",), "movebank": ("step",)}.get(reader, ())
+        taken = (*READERS[reader], *taken)
     for name in needed:
         if getattr(arguments, name) is None:
             raise ValueError(f"{flag(name)} is missing: {of} needs {', '.join(map(flag, needed))}")

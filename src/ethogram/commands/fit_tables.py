@@ -70,7 +70,7 @@ def _of(place: str) -> Iterator[None]:
         yield
     except (TypeError, ValueError) as error:
         message = PASSED.sub(spelled, re.sub(r"metadata\.(state|action)_names", "--transitions", str(error)))
-        raise ValueError(f"{place}: {message}") from error
+        raise ValueError(message if place in message else f"{place}: {message}") from error
 
 
 def _given(arguments: argparse.Namespace, names: Iterable[str]) -> dict[str, Any]:
