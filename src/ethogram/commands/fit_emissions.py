@@ -30,6 +30,11 @@ def usual_units(names: Sequence[str]) -> list[str]:
     return ["rad" if name.lower() in TURNS else "" for name in names]
 
 
+def _recorded(data: Trajectories) -> np.ndarray:
+    """Features (frame, feature) of the frames that were recorded."""
+    return np.asarray(data.observations)[np.asarray(data.observed)]
+
+
 def usual_kinds(data: Trajectories) -> list[Kind]:
     """Kinds by names and units: von Mises of angles in radians, gamma of steps, Gaussian of others.
 
@@ -37,7 +42,7 @@ def usual_kinds(data: Trajectories) -> list[Kind]:
     """
     names = data.metadata.feature_names or ()
     units = [unit.lower() for unit in data.metadata.feature_units or [""] * len(names)]
-    lowest = np.nanmin(np.asarray(data.observations)[np.asarray(data.observed)], axis=0, initial=np.inf)
+    lowest = np.nanmin(_recorded(data), axis=0, initial=np.inf)
     beside_angle = any(unit in RADIANS for unit in units)
 
     def kind(name: str, unit: str, least: float) -> str:
@@ -87,7 +92,7 @@ def emission_of(kinds: Sequence[Kind], data: Trajectories) -> Code:
         function, argument = KINDS[kind]
         numbers = {} if kind == "categorical" else {"num_features": len(group)}
         if kind == "categorical" and count is None:
-            count = int(np.nanmax(np.asarray(data.observations)[..., group], initial=0)) + 1
+            count = int(np.nanmax(_recorded(data)[:, group], initial=0)) + 1
         count = COMPONENTS if kind == "mixture" and count is None else count
         if kind == "binomial" and count is None:
             raise ValueError("--emission binomial needs the largest count: give binomial:10, say")
