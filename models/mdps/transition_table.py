@@ -93,7 +93,7 @@ def read_state_features(table: Any, mdp: MDP) -> np.ndarray:
     """
     columns = Columns(table, {"state": NULLS}.get)
     labels = _labels(columns, "state").tolist()
-    names = [name for name in columns.names if name != "state"]
+    names = [name for name in columns.names if name not in ("state", "file")]  # a path is read with its name
     if not names:
         raise ValueError("table has the column state alone: expected one per feature")
     values, null = columns.features(names, np.arange(columns.num_rows))

@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import inspect
 import re
+import shlex
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -63,7 +64,7 @@ def _of(place: str) -> Iterator[None]:
     def spelled(match: re.Match[str]) -> str:
         asked, name, value = match["pass"] or "", match["name"], match["value"]
         if name in ARGUMENTS:
-            return asked + flag(name) + ("" if value in ("", "True") else f" {value}")
+            return asked + flag(name) + ("" if value in ("", "True") else f" {shlex.quote(value)}")
         return f"pass --read {name}={value}" if asked else match[0]
 
     try:

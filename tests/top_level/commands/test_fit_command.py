@@ -397,7 +397,7 @@ CASES = {
     "no column": (
         ["--features", "x,z"],
         "x,t\n1,2\n",
-        "table.csv: table has no column 'z': its columns are ['x', 't']",
+        "table.csv: table has no column 'z': its columns are ['x', 't'",
     ),
     "a word": (
         ["--features", "x"],
