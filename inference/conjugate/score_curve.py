@@ -14,6 +14,7 @@ from ethogram.inference.conjugate.conjugate_svi import ConjugateSVI
 from ethogram.inference.conjugate.posterior import ConjugateResult, posterior_that_fits
 from ethogram.models.conjugate_model import ConjugateModel, steps_by_entry
 from ethogram.models.data.trajectories import Trajectories
+from ethogram.models.printing import short_repr
 
 __all__ = ["PeerScore", "ScoreCurve", "heldout_log_likelihood", "heldout_score_curve"]
 
@@ -31,6 +32,7 @@ class PeerScore(NamedTuple):
     heldout_se: float
 
 
+@short_repr
 class ScoreCurve(NamedTuple):
     """Scores over model sizes, with the fits.
 

@@ -15,6 +15,7 @@ from jaxtyping import Int
 from ethogram.models.arguments import read_array, require_integer
 from ethogram.models.data.selection import label_name
 from ethogram.models.data.trajectories import Trajectories, rolled_out
+from ethogram.models.printing import short_repr
 
 __all__ = [
     "Replay",
@@ -31,6 +32,7 @@ __all__ = [
 ]
 
 
+@short_repr
 class Replay(NamedTuple):
     """Demonstrations as a world sees them.
 

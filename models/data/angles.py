@@ -8,7 +8,7 @@ from typing import Any
 
 from ethogram.models.data.metadata import Metadata
 
-__all__ = ["RADIANS", "coordinates_of", "is_position", "period_of", "refuse_angles", "require_planar"]
+__all__ = ["RADIANS", "coordinates_of", "period_of", "refuse_angles", "require_planar"]
 
 RADIANS = ("rad", "rads", "radian", "radians")
 DEGREES = ("deg", "degs", "degree", "degrees", "decdeg", "arc_degree", "arcdegree", "\N{DEGREE SIGN}")
@@ -18,7 +18,7 @@ EAST, NORTH = (
 LONGITUDE, LATITUDE = (
     re.compile(rf"(.*[^a-z])?({name})([^a-z].*)?") for name in ("longitude|long|lon|lng", "latitude|lat")
 )
-AXIS = re.compile(r"(.*[^a-z])?([xyz]|east(ing)?|north(ing)?)")
+AXIS = re.compile(r"(.*[^a-z])?[xyz]")
 
 
 def _each(metadata: Metadata) -> list[tuple[str, str]]:
@@ -43,21 +43,17 @@ def period_of(metadata: Metadata, place: int) -> float:
     return 360.0 if of_turn else math.inf
 
 
-def is_position(name: str) -> bool:
-    """Whether a feature is a longitude, a latitude or along an axis, by its name in small letters."""
-    return any(kind.fullmatch(name) for kind in (LONGITUDE, LATITUDE, AXIS))
-
-
-def refuse_angles(data: Any, fault: str, cure: str, *, only_degrees: bool = False) -> None:
+def refuse_angles(data: Any, fault: str, fix: str, *, only_degrees: bool = False) -> None:
     """Raise ValueError ``feature NAME is in UNIT, FAULT: CURE`` where a feature is an angle by its unit.
 
     Degrees of a longitude, of a latitude or along an axis (``x``, ``nose.y``) are positions, not those of a turn.
     """
     for place, (name, unit) in enumerate(_each(data.metadata)):
-        if (unit in DEGREES and not is_position(name)) or (unit in RADIANS and not only_degrees):
+        position = any(kind.fullmatch(name) for kind in (LONGITUDE, LATITUDE, AXIS))
+        if (unit in DEGREES and not position) or (unit in RADIANS and not only_degrees):
             names, units = data.metadata.feature_names, data.metadata.feature_units
             raise ValueError(
-                f"feature {names[place] if names else place!r} is in {units[place]!r}, {fault}: {cure}"
+                f"feature {names[place] if names else place!r} is in {units[place]!r}, {fault}: {fix}"
             )
 
 

@@ -13,6 +13,7 @@ from jaxtyping import Array, Bool, Int, Num
 from ethogram.models.arguments import is_concrete, require_key, require_number, require_one_of, warn_user
 from ethogram.models.data.buckets import bucket_indices
 from ethogram.models.data.checks import check_arrays
+from ethogram.models.data.description import describe_data, trajectories_in_words
 from ethogram.models.data.episodes import read_episodes, read_list
 from ethogram.models.data.gaps import lacking
 from ethogram.models.data.labels import coded_fields
@@ -23,6 +24,7 @@ from ethogram.models.data.selection import group_labels, sequence_numbers, unit_
 from ethogram.models.data.tables import read_table
 from ethogram.models.data.write_table import write_table
 from ethogram.models.data.xarray_dataset import read_dataset, write_dataset
+from ethogram.models.printing import printed_as
 
 __all__ = [
     "ColumnName",
@@ -38,6 +40,7 @@ __all__ = [
 HostOrDevice = np.ndarray | Array
 
 
+@printed_as(lambda data: describe_data(data, trajectories_in_words))
 class Trajectories(NamedTuple):
     """Sequences of behaviour, padded to one width: a pytree whose leaves are the arrays.
 
@@ -445,7 +448,7 @@ def check(data: Any) -> Trajectories:
         If the data are no ``Trajectories`` or an array has the wrong dtype.
     ValueError
         If shapes disagree, a length or label is out of range, an observed frame is infinite or has no feature, or
-        ``observed`` is True beyond a length. The message names the place and the cure.
+        ``observed`` is True beyond a length. The message names the place and how to fix it.
     """
     if not isinstance(data, Trajectories):
         raise TypeError(

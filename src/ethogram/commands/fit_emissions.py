@@ -10,7 +10,7 @@ import numpy as np
 from ethogram.commands.argument_types import KINDS, Kind
 from ethogram.commands.python_code import Code, call
 from ethogram.models.data import Trajectories
-from ethogram.models.data.angles import RADIANS, is_position
+from ethogram.models.data.angles import AXIS, LATITUDE, LONGITUDE, RADIANS
 
 __all__ = ["emission_of", "kinds_of", "usual_kinds", "usual_units"]
 
@@ -21,6 +21,8 @@ LENGTH = re.compile(
     r"([nuµmck]?m|(nano|micro|milli|centi|kilo)?met(re|er)s?|in|ft|feet|mi|miles?|px|pixels?)( ?(/|per) ?\w+|s\^?-1)?"
 )
 """Units of lengths and speeds."""
+POSITIONS = (LONGITUDE, LATITUDE, AXIS, re.compile("(east|north)(ing)?"))
+"""Names of positions, which are lengths but no steps."""
 COMPONENTS = 2
 """Components of a mixture, unless their number is given."""
 
@@ -48,7 +50,8 @@ def usual_kinds(data: Trajectories) -> list[Kind]:
     def kind(name: str, unit: str, least: float) -> str:
         if unit in RADIANS:
             return "von-mises"
-        is_step = beside_angle and LENGTH.fullmatch(unit) and not is_position(name) and least >= 0
+        is_length = LENGTH.fullmatch(unit) and not any(kind.fullmatch(name) for kind in POSITIONS)
+        is_step = beside_angle and is_length and least >= 0
         return "gamma" if is_step or name in STEPS else "gaussian"
 
     return [(kind(name.lower(), *each), None) for name, *each in zip(names, units, lowest, strict=True)]

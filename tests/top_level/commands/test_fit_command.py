@@ -467,12 +467,12 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("words, table, told", [(*case[:2], case[2:]) for case in CASES.values()], ids=CASES)
-def test_what_is_refused_is_told_in_one_line(words, table, told, tmp_path, capsys):
+@pytest.mark.parametrize("words, table, parts", [(*case[:2], case[2:]) for case in CASES.values()], ids=CASES)
+def test_what_is_refused_is_said_in_one_line(words, table, parts, tmp_path, capsys):
     path, out = tmp_path / "table.csv", tmp_path / "out"
     if table is not None:
         path.write_text(table)
-    assert refusal(capsys, [str(path), "--model", "roles", "--out", str(out), *words], told)
+    assert refusal(capsys, [str(path), "--model", "roles", "--out", str(out), *words], parts)
     assert not out.exists()
 
 
@@ -485,7 +485,7 @@ def reward_words(folder, transitions):
 
 
 @pytest.mark.parametrize(
-    ("transitions", "told"),
+    ("transitions", "parts"),
     [
         ("0,go,1,.5\n0,go,0,.4\n1,go,1,1\n", "state '0' and action 'go' sum to 0.9: expected 1"),
         ("0,go,1,1\n", "state '1' is a next state without a row of its own"),
@@ -493,8 +493,8 @@ def reward_words(folder, transitions):
         ("1,go,1,1\n", "walks.csv: states contains '0', which is not in --transitions"),
     ],
 )
-def test_transitions_that_are_no_mdp_are_refused(transitions, told, tmp_path, capsys):
-    assert refusal(capsys, reward_words(tmp_path, transitions), [told])
+def test_transitions_that_are_no_mdp_are_refused(transitions, parts, tmp_path, capsys):
+    assert refusal(capsys, reward_words(tmp_path, transitions), [parts])
 
 
 def test_linear_rewards_need_features(tmp_path, capsys):
@@ -502,14 +502,14 @@ def test_linear_rewards_need_features(tmp_path, capsys):
     assert refusal(capsys, words, ["--method max_entropy", "give --state-features"])
 
 
-def refusal(capsys, words: list[str], told) -> str:
+def refusal(capsys, words: list[str], parts) -> str:
     """The one line of a refusal, with all that must be in it."""
     try:
         code = main(["fit", *words])
     except SystemExit as stopped:
         code = stopped.code
     said = capsys.readouterr().err
-    assert code == 2 and said.count("\n") == 1 and all(part in said for part in told), said
+    assert code == 2 and said.count("\n") == 1 and all(part in said for part in parts), said
     return said
 
 
