@@ -26,12 +26,15 @@ Fits a model to a table, or to files of animal tracking, and writes to DIR
 
   report.html               what was read and found, to be read in a browser
   figure.png, figure.pdf    the figure
+  states.csv                times, features and state of every frame
+  time_budget.csv           shares of the time of agents, with intervals
+  bouts.csv                 begin, end and state of every bout
   summary.csv               estimates with 90 % intervals
   scores.png, scores.pdf    held-out scores by number of roles
   fit.ethogram, fit.nc      for ethogram.load, for ArviZ
 
-Of a range of roles the least number is fitted whose held-out score is within
-one standard error of the best."""
+states, time_budget and bouts are of roles and intents, scores of a range of
+roles: the least number within one standard error of the best is fitted."""
 EXAMPLES = """\
 emissions, of all features, one per feature in their order, or by name:
   --emission gaussian    --emission gamma,von-mises    --emission y=poisson

@@ -30,9 +30,12 @@ __all__ = ["FILES", "fit_table"]
 
 FILES = (
     *("fit.ethogram", "fit.nc", "figure.png", "figure.pdf", "scores.png", "scores.pdf", "report.html"),
-    "summary.csv",
+    *("summary.csv", "states.csv", "time_budget.csv", "bouts.csv"),
 )
 """Names of the results."""
+
+BEHAVIOUR = ("roles", "intents")
+"""Models of hidden states, whose tables are written."""
 
 
 def fit_table(arguments: argparse.Namespace) -> Fit:
@@ -63,7 +66,7 @@ def fit_table(arguments: argparse.Namespace) -> Fit:
         print(f"fitting {arguments.model}{f', number of roles: {size}' if size else ''}", flush=True)
         found = fit(key, read.make_model(size).value, read.data, arguments.method, **settings)
         print(about_fit(found), flush=True)
-        _write(found, curve, out, _tables(found), _script(read, size, arguments))
+        _write(found, curve, out, _tables(found, arguments.model), _script(read, size, arguments))
         if arguments.model == "intents":
             _print_peers(key_scores, read, arguments.method, settings)
         return found
@@ -81,9 +84,14 @@ def _script(read: Program, size: int, arguments: argparse.Namespace) -> str:
     return "\n".join(["import jax", *numpy, "import ethogram", "", *lines])
 
 
-def _tables(found: Fit) -> dict[str, Callable[[], Any]]:
+def _tables(found: Fit, model: str) -> dict[str, Callable[[], Any]]:
     """Tables of a fit by the names of their files."""
-    return {"summary.csv": lambda: found.summary().rename_axis("parameter").reset_index()}
+    tables = {"summary.csv": lambda: found.summary().rename_axis("parameter").reset_index()}
+    if model in BEHAVIOUR:
+        by = "sequence" if found.data.agent is None else "agent"
+        tables |= {"states.csv": lambda: found.states().to_table(), "bouts.csv": lambda: found.bouts()}
+        tables["time_budget.csv"] = lambda: found.time_budget(by=by).reset_index()
+    return tables
 
 
 def _once() -> Callable[..., None]:

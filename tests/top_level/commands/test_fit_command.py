@@ -20,7 +20,8 @@ from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.intents import AgentMarkov
 
 SCORES = {"scores.png", "scores.pdf"}
-FILES = {"fit.ethogram", "fit.nc", "figure.png", "figure.pdf", "summary.csv", "report.html", *SCORES}
+TABLES = {"summary.csv", "states.csv", "time_budget.csv", "bouts.csv"}
+FILES = {"fit.ethogram", "fit.nc", "figure.png", "figure.pdf", "report.html", *TABLES, *SCORES}
 TRACKS = ["--model", "roles", "--sequence", "trip", "--time", "t", "--step", "1", "--features", "x,y"]
 SHORT = ["--setting", "num_steps=15", "--setting", "restarts=1"]
 
@@ -83,6 +84,19 @@ def results_of(tracks, tmp_path, capsys):
         warnings.simplefilter("ignore")  # what ArviZ says at import depends on its version
         import arviz
     assert arviz.from_netcdf(str(out / "fit.nc")).posterior["mean"].shape == (1, 1000, 2, 2)
+    states, budget, bouts = (
+        pandas.read_csv(out / f"{name}.csv") for name in ("states", "time_budget", "bouts")
+    )
+    assert len(states) == 94 and list(states.columns) == [
+        "sequence",
+        "time",
+        "x",
+        "y",
+        "state",
+        "probability",
+    ]
+    assert set(budget["sequence"]) == set(states["sequence"]) == set(bouts["sequence"]) == {*range(6)}
+    assert budget.groupby("sequence")["mean"].sum().round(6).eq(1).all() and bouts["frames"].sum() == 94
     page = (out / "report.html").read_text()
     assert read in page and "2, the least of 1 to 2 within one standard error" in page
     rises = "2 is the largest size offered, and the held-out score still rises"
@@ -118,7 +132,7 @@ def test_a_figure_that_fails_loses_nothing_else(known_results, tracks, tmp_path,
     lost = [f"{name} (no such formula)" for name in ("figure.png", "figure.pdf", "report.html")]
     assert f"not written: {', '.join(lost)}; {out} has the other results" in said.err
     assert said.out.index("fit.ethogram") < said.out.index("summary.csv")
-    assert {path.name for path in out.iterdir()} == {"fit.ethogram", "summary.csv", "fit.nc"}
+    assert {path.name for path in out.iterdir()} == {"fit.ethogram", "fit.nc", *TABLES}
     assert ethogram.load(out / "fit.ethogram").model.num_roles == 2
     for name in ("fit.ethogram", "summary.csv"):
         assert (out / name).stat().st_mode & 0o777 == 0o600
