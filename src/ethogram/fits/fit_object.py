@@ -294,13 +294,13 @@ class Fit:
         num_draws: int = NUM_PATHS,
         data: Any = None,
     ) -> Any:
-        """Probabilities of the next hidden state, one row per level, state and next state.
+        """Probabilities of the next hidden state, one row per level, state and next state, and their ``number``.
+
+        The other parameters, and errors, are those of :meth:`time_budget`.
 
         Parameters
         ----------
         per : ``"change"``: where the state changes, to which; ``"frame"``: from a frame to the next.
-
-        The others, and errors, are those of :meth:`time_budget`; ``number`` is how many there are.
         """
         return behaviour.transitions(self._count(by, data, num_draws, resample), per, probability, difference)
 
