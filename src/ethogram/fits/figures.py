@@ -49,18 +49,16 @@ def draw_roles(fit: Any, figure: Any, **shown: Any) -> None:
     shapes = [np.shape(posterior.mean().get(name, 0.0)) for name in ("mean", "covariance")]
     ellipses = [len(shape) for shape in shapes] == [2, 3] and shapes[0][-1] >= 2  # a mixture has more axes
     emission = getattr(fit.model, "emission", None)
-    marginals = not ellipses and (
-        getattr(emission, "sums_out_missing", False) or isinstance(emission, CategoricalEmission)
-    )
-    width, height = figure.get_size_inches()
-    narrow, features = width < NARROW, np.zeros(0, int)
-    if marginals:
+    of_features = getattr(emission, "sums_out_missing", False) or isinstance(emission, CategoricalEmission)
+    (width, height), features = figure.get_size_inches(), np.zeros(0, int)
+    narrow = width < NARROW
+    if of_features and not ellipses:
         features = _telling(data, found.probability)[: max(int((height - 3 * narrow) / MARGINAL), 1)]
     count = len(features) or int(ellipses or conjugate)
-    shape, ratios = (count + 1, 1) if narrow else (max(count, 1), 2), [] if narrow else [1, 2.6]
-    grid = figure.add_gridspec(
-        *shape, **{"width_ratios": ratios} if ratios else {"height_ratios": [*[1] * count, 2]}
-    )
+    if narrow:
+        grid = figure.add_gridspec(count + 1, 1, height_ratios=[*[1] * count, 2])
+    else:
+        grid = figure.add_gridspec(max(count, 1), 2, width_ratios=[1, 2.6])
     panels = [figure.add_subplot(grid[at, 0]) for at in range(count)]
     if ellipses:
         role_ellipses(posterior, panels[0], data=data, names=names)
@@ -71,7 +69,7 @@ def draw_roles(fit: Any, figure: Any, **shown: Any) -> None:
         role_marginals(posterior, data, found.probability, int(feature), panel)
         panel.get_legend().remove()  # the timelines have it
         panel.set_yticks([])
-    if marginals:
+    if len(features):
         default_title(panels[0], "by role; dashed: all")
     elif conjugate and not ellipses:
         elbo_traces(fit.result, panels[0])
@@ -80,13 +78,14 @@ def draw_roles(fit: Any, figure: Any, **shown: Any) -> None:
 
 
 def _telling(data: Any, probability: Any) -> np.ndarray:
-    """Features, first those of whose variance roles have the largest share."""
+    """Features that have values, first those of whose variance roles have the largest share."""
     seen = np.asarray(data.observed)
     x, weight = np.asarray(data.observations, float)[seen], np.asarray(probability)[seen]
-    x = np.nan_to_num(x - np.nanmean(x, axis=0))
+    known = np.isfinite(x)
+    x = np.where(known, x - np.nansum(x, axis=0) / np.maximum(known.sum(0), 1), 0)
     mean = weight.T @ x / np.maximum(weight.sum(0), 1e-9)[:, None]
     share = weight.sum(0) @ mean**2 / np.maximum((x**2).sum(0), 1e-300)
-    return np.argsort(-share, kind="stable")
+    return np.argsort(-share, kind="stable")[: known.any(0).sum()]
 
 
 def draw_imitation(fit: Any, figure: Any) -> None:
@@ -101,21 +100,24 @@ def draw_imitation(fit: Any, figure: Any) -> None:
 def draw_intents(fit: Any, figure: Any, **shown: Any) -> None:
     narrow = figure.get_figwidth() < NARROW
     lines, shares = figure.subplots(2, 1) if narrow else figure.subplots(1, 2, width_ratios=(3, 1))
-    _draw_intent_lines(fit, lines, **shown)
-    intent_shares(fit.states().probability, shares)
+    intent_shares(_draw_intent_lines(fit, lines, **shown), shares)
 
 
-def _draw_intent_lines(fit: Any, axes: Any, **shown: Any) -> None:
-    """Intents along a single short trace as stacked probabilities; those of several, and long ones, as timelines."""
+def _draw_intent_lines(fit: Any, axes: Any, **shown: Any) -> np.ndarray:
+    """Intents along a single short trace as stacked probabilities; those of several, and long ones, as timelines.
+
+    Their probabilities come back.
+    """
     data, found = fit.data, fit.states()
     length = int(np.max(data.lengths))
     if data.num_sequences > 1 or length > MOST_STACKED or shown:
         labels = found.labels if hasattr(found, "labels") else found.path
         names = getattr(fit, "state_names", None)
         role_timelines(labels, found.probability, data, axes, names=names, name="intent", **shown)
-        return
-    change = found.change[0, : length - 1] if hasattr(found, "change") else None
-    intent_timeline(found.probability[0, :length], axes, change=change)
+    else:
+        change = found.change[0, : length - 1] if hasattr(found, "change") else None
+        intent_timeline(found.probability[0, :length], axes, change=change)
+    return found.probability
 
 
 def draw_choices(fit: Any, figure: Any) -> None:
@@ -125,38 +127,36 @@ def draw_choices(fit: Any, figure: Any) -> None:
 
 def draw_rewards(fit: Any, figure: Any, grid: tuple[int, int] | None = None, **shown: Any) -> None:
     """Maps of the rewards of a grid world, else intervals; with relevances of the features, or intents over time."""
+    if shown and not fit.model.switches:
+        raise TypeError(f"a figure of one reward takes grid=, and no {', '.join(shown)}")
     names, values = _reward_draws(fit)
     rewards = [at for at, name in enumerate(names) if "reward[" in name]
     draws = values[:, rewards].reshape(len(values), fit.model.num_intents or 1, -1)
     places = [_inside(names[at]) for at in rewards[: draws.shape[-1]]]
-    cells = grid_cells(fit.model.mdp, grid)
-    narrow = figure.get_figwidth() < NARROW
+    cells, narrow = grid_cells(fit.model.mdp, grid), figure.get_figwidth() < NARROW
+    if cells is not None:  # averages over actions where these have rewards of their own
+        draws = draws.reshape(*draws.shape[:2], len(cells), -1).mean(-1)
     if fit.model.switches:
         above, below = figure.subfigures(2, 1) if narrow or cells is not None else figure.subfigures(1, 2)
         if cells is None:
-            axes = intent_rewards(
-                draws, above.subplots(), names=[place.partition(", ")[2] for place in places]
-            )
+            shortened = [place.partition(", ")[2] for place in places]
+            axes = intent_rewards(draws, above.subplots(), names=shortened)
             axes.set_ylabel(", ".join(("state", "action")[: fit.model.features.ndim - 1]))
         else:
             for intent, axes in enumerate(above.subplots(1, draws.shape[1], squeeze=False)[0]):
-                cell_map(
-                    _of_states(draws[:, intent], cells).mean(0), cells, axes, f"mean reward, intent {intent}"
-                )
+                cell_map(draws[:, intent].mean(0), cells, axes, f"mean reward, intent {intent}")
         _draw_intent_lines(fit, below.subplots(), **shown)
         return
     learned = fit.has_draws and isinstance(fit.model.relevance_prior, Distribution)
     count = int(learned) + (1 if cells is None else 1 + fit.has_draws)
-    shape = (count, 1) if narrow else (1, count)
-    panels = figure.subplots(*shape, squeeze=False).ravel()
+    panels = figure.subplots(*((count, 1) if narrow else (1, count)), squeeze=False).ravel()
     if cells is None:
         reward_intervals(draws[:, 0], panels[0], names=[f"reward[{place}]" for place in places])
     else:
-        of_states = _of_states(draws[:, 0], cells)
-        cell_map(of_states.mean(0), cells, panels[0], "reward, centred")
+        cell_map(draws[:, 0].mean(0), cells, panels[0], "reward, centred")
         default_title(panels[0], "posterior mean")
     if cells is not None and fit.has_draws:
-        cell_map(of_states.std(0), cells, panels[1], "standard deviation", "magma")
+        cell_map(draws[:, 0].std(0), cells, panels[1], "standard deviation", "magma")
         default_title(panels[1], "posterior sd")
     if not fit.has_draws:
         panels[0].set_title("rewards of the linear baseline")
@@ -179,11 +179,6 @@ def _reward_draws(fit: Any) -> tuple[list[str], np.ndarray]:
     names, draws = fit._entries()
     kept = [at for at, name in enumerate(names) if name.startswith(("centred_reward[", "relevance["))]
     return [names[at] for at in kept], draws[..., kept].reshape(-1, len(kept))
-
-
-def _of_states(draws: np.ndarray, cells: np.ndarray) -> np.ndarray:
-    """Rewards (draw, state), averaged over actions where these have rewards of their own."""
-    return draws.reshape(len(draws), len(cells), -1).mean(-1)
 
 
 def _inside(name: str) -> str:

@@ -43,20 +43,19 @@ class Panel(NamedTuple):
 
 
 class Timeline(NamedTuple):
-    """What a timeline shows: `column` is the length of a column, of one or of several frames; `zone` is that of dates.
+    """What a timeline shows: `column` is the length of a column, which `lasting` says where it has several frames.
 
-    `unit` is None for dates. `second` is the number of seconds in a unit, NaN where unknown. `levels` (row,) are those
-    by which rows are sorted, `used` the labels that some frame has, and `left_out` counts rows and groups not shown.
+    `unit` is None for dates, which have the `zone`. `levels` (row,) are those by which rows are sorted, `limits` the
+    window, `used` the labels that some frame has, and `left_out` counts rows and groups that are not shown.
     """
 
     rows: list[str]
     levels: list[str] | None
     panels: list[Panel]
     limits: tuple[float, float] | None
-    frames: int
     column: float
+    lasting: str | None
     unit: str | None
-    second: float
     zone: Any
     axis: str
     names: list[str]
@@ -78,7 +77,7 @@ def _read_times(
     """
     metadata, (sequence, step), given = data.metadata, at, own_times(data.times, data.metadata)
     frame = 1.0 if metadata.frame_rate is None else 1 / metadata.frame_rate
-    unit = metadata.time_unit or ("frames" if given is None and metadata.frame_rate is None else "time units")
+    unit = metadata.time_unit or ("frames" if given is None and metadata.frame_rate is None else "units")
     time = step * frame
     if given is not None:
         time = given[at].astype(np.int64) / 1e9 if metadata.time_kind else given[at].astype(float)
@@ -202,9 +201,8 @@ def read_timeline(
     elif moved is not None:
         frames["time"], axis = moved, f"time ({unit}, sequences end to end)"
 
-    wanted = (
-        rows if agents is None else [str(x) for x in ([agents] if isinstance(agents, str | int) else agents)]
-    )
+    agents_given = rows if agents is None else [agents] if isinstance(agents, str | int) else agents
+    wanted = [str(each) for each in agents_given]
     unknown = [each for each in wanted if each not in rows]
     if unknown or not wanted:
         raise ValueError(f"agents has {', '.join(map(repr, unknown)) or 'no entry'}: give some of {rows}")
@@ -232,7 +230,7 @@ def read_timeline(
         raise ValueError(
             f"window {window!r} has no recorded frame of {rows}: all are from {about[0]} to {about[1]}"
         )
-    frames = frames[keep]
+    frames = frames[keep].copy()
     own = frames.groupby("panel")["time"]
     if recurs:
         limits, starts = None, own.min()
@@ -248,35 +246,20 @@ def read_timeline(
     if len(parts) > MOST_PANELS:
         left_out.append(f"{MOST_PANELS} of {len(parts)} groups")
     first = [part["time"].min() for part in parts[:MOST_PANELS]]
-    places = [
-        np.rint((part["time"] - low) / frame).astype(int) for part, low in zip(parts, first, strict=False)
-    ]
+    pairs = zip(parts, first, strict=False)
+    places = [np.rint((part["time"] - low) / frame).astype(int) for part, low in pairs]
     several = max(-(-sum(int(place.max()) + 1 for place in places) // most), 1)
-    panels = [
-        Panel(
-            name,
-            low,
-            *_columns(part["row"], place // several, part["label"], chance[at][part.index], len(rows)),
-        )
-        for name, low, part, place in zip(groups, first, parts, places, strict=False)
-    ]
+    panels = []
+    for name, low, part, place in zip(groups, first, parts, places, strict=False):
+        found = _columns(part["row"], place // several, part["label"], chance[at][part.index], len(rows))
+        panels.append(Panel(name, low, *found))
     zone = pandas.Timestamp(0, tz=metadata.time_zone).tzinfo if unit is None else None
     axis = axis if unit else f"date ({metadata.time_zone})" if zone else "date"
-    return Timeline(
-        rows,
-        levels,
-        panels,
-        limits,
-        several,
-        several * frame,
-        unit,
-        second,
-        zone,
-        axis,
-        titles,
-        used,
-        left_out,
-    )
+    column, lasting = several * frame, None
+    if several > 1:
+        known = unit if np.isnan(second) else readable(column * second)
+        lasting = f"{column if np.isnan(second) else column * second / SECONDS[str(known)]:.3g} {known}"
+    return Timeline(rows, levels, panels, limits, column, lasting, unit, zone, axis, titles, used, left_out)
 
 
 def _columns(

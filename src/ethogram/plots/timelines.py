@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.plots.axes import axes_or_new, default_title, legend_below, points_of
 from ethogram.plots.colours import category_colours
-from ethogram.plots.timeline_rows import SECONDS, Timeline, read_timeline, readable
+from ethogram.plots.timeline_rows import Timeline, read_timeline
 
 __all__ = ["role_timelines", "zoomable_timeline"]
 
@@ -105,10 +105,8 @@ def role_timelines(
     _time_ticks(axes, found, starts, widths, width / (high - low))
     legend_below(axes, name, [Patch(color=colours[label], label=found.names[label]) for label in found.used])
     text = f"most probable {name}s; paler is less certain"
-    if found.frames > 1:
-        unit = found.unit if np.isnan(found.second) else readable(found.column * found.second)
-        lasting = found.column * (1 if np.isnan(found.second) else found.second / SECONDS[str(unit)])
-        text = f"most frequent {name} of each {lasting:.3g} {unit}; paler: a smaller share"
+    if found.lasting is not None:
+        text = f"most frequent {name} of each {found.lasting}; paler: a smaller share"
     default_title(axes, "; ".join([text, *found.left_out]))
     return axes
 
@@ -125,9 +123,8 @@ def _time_ticks(axes: Any, found: Timeline, starts: np.ndarray, widths: np.ndarr
 
     if found.unit is None:
         axes.xaxis_date(found.zone)
-        locator = dates.AutoDateLocator(
-            found.zone, minticks=2, maxticks=max(int(np.ptp(axes.get_xlim()) * points / 50), 2)
-        )
+        most = max(int(np.ptp(axes.get_xlim()) * points / 50), 2)
+        locator = dates.AutoDateLocator(found.zone, minticks=2, maxticks=most)
         axes.xaxis.set_major_locator(locator)
         axes.xaxis.set_major_formatter(dates.ConciseDateFormatter(locator, found.zone))
     if len(found.panels) == 1:

@@ -167,7 +167,9 @@ def test_a_column_of_many_frames_has_the_most_frequent_label_and_its_share():
     data = Trajectories.from_list([np.zeros((1000, 1))], observed=[seen])
     found = read_timeline(path, chance, data, argument="path", most=100)
     assert (
-        found.frames == 10 and found.panels[0].label.shape == (1, 100) and found.panels[0].label[0, 1] == -1
+        found.lasting == "10 frames"
+        and found.panels[0].label.shape == (1, 100)
+        and found.panels[0].label[0, 1] == -1
     )
     for column in (0, 2, 57, 99):
         frames = np.flatnonzero(seen[10 * column : 10 * column + 10]) + 10 * column
