@@ -6,12 +6,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ethogram.models.arguments import require, require_kind, require_representable
+from ethogram.models.arguments import is_concrete, require, require_kind, require_representable
 from ethogram.models.data.gaps import first_gap
 from ethogram.models.data.metadata import ARRAY_FIELDS, SEQUENCE_LABELS, STEP_FIELDS, STEP_LABELS
 from ethogram.models.data.selection import valid_steps
 
-__all__ = ["check_arrays"]
+__all__ = ["check_arrays", "is_readable"]
+
+
+def is_readable(data: Any) -> bool:
+    """Whether no array is traced by a JAX transformation, or spread over other processes."""
+    leaves = jax.tree.leaves(data)
+    return is_concrete(*leaves) and all(getattr(leaf, "is_fully_addressable", True) for leaf in leaves)
 
 
 def check_arrays(data: Any) -> None:

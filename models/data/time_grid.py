@@ -53,8 +53,16 @@ def clocks_of(group: Column | None, num_sequences: int, word: str) -> Clocks:
     return Clocks(number, name)
 
 
-def frame_numbers(times: np.ndarray, step: Any, rows: SortedRows, name: str, snap: Any = False) -> np.ndarray:
-    """Frame of each row, counted from the first time of its clock.
+def frame_numbers(
+    times: np.ndarray,
+    step: Any,
+    rows: SortedRows,
+    name: str,
+    snap: Any = False,
+    empty: np.ndarray | None = None,
+    duplicates: str | None = None,
+) -> np.ndarray:
+    """Frame of each row, counted from the first time of its clock; not decreasing within a sequence.
 
     Parameters
     ----------
@@ -63,6 +71,9 @@ def frame_numbers(times: np.ndarray, step: Any, rows: SortedRows, name: str, sna
     rows : which row of which sequence each time is.
     name : of the time column, for messages.
     snap : how far, in steps, times may be moved to their frame; True for half a step.
+    empty : (row,) rows without a value, which set no clock, may be anywhere beside the grid, and in a frame of others.
+    duplicates : ``"error"`` or None (which is no argument of the caller) for at most one row in each frame of a
+        sequence, empty ones not counted.
     """
 
     def said(row: int) -> str:
@@ -82,23 +93,40 @@ def frame_numbers(times: np.ndarray, step: Any, rows: SortedRows, name: str, sna
     gap = np.diff(elapsed, prepend=elapsed[0])
     later = rows.rank > 0
 
-    def out_of_order(row: int, earlier: str) -> str:
-        if gap[row] == 0:
-            cure = "drop one of them, or name more columns in sequence=, such as the agent's"
-            return f", and so it is in {earlier}: {cure}"
-        return f", before {times[row - 1]} in {earlier}: sort the table by {name}"
+    filled = np.arange(len(times)) if empty is None or empty.all() else np.flatnonzero(~empty)
 
-    refuse(later & (gap <= 0), out_of_order)
+    def refuse_repeated(key: np.ndarray, fault: str, cure: str) -> None:
+        same = (np.diff(rows.sequence[filled]) == 0) & (np.diff(key[filled]) == 0)
+        if duplicates in (None, "error") and same.any():
+            first, count = int(same.argmax()), int(same.sum())
+            among = len(np.unique(rows.sequence[filled[1:]][same]))
+            how_many = f"{count} such row{'s' * (count > 1)} in {among} sequence{'s' * (among > 1)}"
+            argument = "" if duplicates is None else ', or pass duplicates="first" or "mean"'
+            raise ValueError(
+                f"{said(int(filled[first + 1]))}, {fault} {rows.row(int(filled[first]))} ({how_many}): "
+                f"{cure}{argument}"
+            )
+
+    refuse(
+        later & (gap < 0),
+        lambda row, earlier: f", before {times[row - 1]} in {earlier}: sort the table by {name}",
+    )
+    cure = "drop repeated rows, or name more columns in sequence=, such as the agent's"
+    refuse_repeated(elapsed, "and so it is in", cure)
     clock = rows.clocks.number[rows.sequence]
     origin = np.full(len(rows.clocks.number), np.inf)
-    np.minimum.at(origin, clock, elapsed)
-    length = _mean_gap(gap[later], name) if step is None else step_length(step, times)
+    np.minimum.at(origin, clock[filled], elapsed[filled])
+    own = np.isinf(origin)[clock]
+    np.minimum.at(origin, clock[own], elapsed[own])
+    distinct = later & (gap > 0)
+    length = _mean_gap(gap[distinct], name) if step is None else step_length(step, times)
     position = (elapsed - origin[clock]) / length
     first = np.flatnonzero(~later)[np.cumsum(~later) - 1]
     if (
         step is None
     ):  # counted from the sequence's own first, so that rounding of the mean gap does not add up
-        position = position[first] + rows.rank
+        count = np.cumsum(distinct)
+        position = position[first] + count - count[first]
     unit = f"steps of {length:.6g}" if step is None else f"steps of {step}"
 
     def since(row: int) -> str:
@@ -109,7 +137,11 @@ def frame_numbers(times: np.ndarray, step: Any, rows: SortedRows, name: str, sna
         lambda row, earlier: f", {position[row]:.3g} {since(row)}: pass step= in the units of the times",
     )
     frame = np.rint(position).astype(np.int64)
-    off = np.abs(position - frame)
+    off = np.zeros(len(frame))
+    off[filled] = np.abs(position - frame)[filled]
+    start = np.zeros(len(origin), np.int64)
+    np.minimum.at(start, clock, frame)
+    frame -= start[clock]
     if furthest is None:
         refuse(
             off > TOLERANCE,
@@ -125,10 +157,7 @@ def frame_numbers(times: np.ndarray, step: Any, rows: SortedRows, name: str, sna
                 f", {off[row]:.6g} of a step off its frame, more than snap={furthest:g} of a step: correct it"
             ),
         )
-    refuse(
-        later & (np.diff(frame, prepend=-1) == 0),
-        lambda row, earlier: f", in the same frame as {earlier}: step={step} is too long",
-    )
+    refuse_repeated(frame, "in the same frame as", f"step={step} is too long")
     _warn_of_absences(frame, rows, said, since)
     if furthest is not None:
         _warn_of_moves(off * length, off > 1e-6, length, name)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ethogram.models.arguments import require_number, warn_user
+from ethogram.models.data.dates import iso_dates
 from ethogram.models.data.metadata import Metadata
 from ethogram.models.data.padding import read_column
 
@@ -25,8 +26,12 @@ class Times(NamedTuple):
     zone: str | None
 
 
-def read_times(column: Any, name: str, num_rows: int) -> Times:
-    """Times of a column, array or list; ISO strings and dates with a time zone become UTC.
+def read_times(column: Any, name: str, num_rows: int, day_first: bool | None = None) -> Times:
+    """Times of a column, array or list; strings and dates with a time zone become UTC.
+
+    Parameters
+    ----------
+    day_first : whether the day stands first in dates such as 01/05/2024; None refuses these.
 
     Raises
     ------
@@ -49,7 +54,7 @@ def read_times(column: Any, name: str, num_rows: int) -> Times:
     if null.any():
         raise ValueError(f"{name} is null in row {int(null.argmax())}: every row needs a value")
     if values.dtype.kind == "U":
-        values, zone = _parsed(values, name)
+        values, zone = _parsed(values, name, day_first)
     if values.dtype.kind not in "iufmM":
         raise TypeError(f"{name} holds {values.dtype}: times are numbers, dates, durations or ISO strings")
     return Times(values, None if zone is None else str(zone))
@@ -80,14 +85,18 @@ def _common_zone(zones: list[Any]) -> str:
     return names.pop() if len(names) == 1 else "UTC"
 
 
-def _parsed(values: np.ndarray, name: str) -> tuple[np.ndarray, str | None]:
+def _parsed(values: np.ndarray, name: str, day_first: bool | None) -> tuple[np.ndarray, str | None]:
+    texts = values.tolist()
+    if not all(map(_is_iso, texts)):
+        texts = iso_dates(texts, name, day_first)
     try:
-        dates = np.array([datetime.datetime.fromisoformat(value) for value in values.tolist()])
+        dates = np.array([datetime.datetime.fromisoformat(text) for text in texts])
     except ValueError as error:
-        row = next((row for row, value in enumerate(values) if not _is_iso(str(value))), 0)
+        row = next((row for row, text in enumerate(texts) if not _is_iso(text)), 0)
         raise TypeError(
             f"{name} holds {values.dtype}: times are numbers, dates, durations or ISO strings, and row {row} is "
             f"{str(values[row])!r}"
+            + ("" if day_first is None else f", which is none with day_first={day_first}")
         ) from error
     dates, zone = _without_zone(dates, name)
     return dates.astype("datetime64[us]"), zone

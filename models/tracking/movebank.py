@@ -131,9 +131,9 @@ def read_movebank(
         dict.fromkeys(("states", "actions", "stay")),
         {"agent": "animal", "group": None, "subject": None},
         step,
-        "nan",
         Metadata(feature_units=units, name="Movebank"),
-        snap,
+        missing="nan",
+        snap=snap,
         row_numbers=order,
     )
     return check(Trajectories(**read))
