@@ -68,17 +68,20 @@ def great_circle(start: np.ndarray, end: np.ndarray) -> np.ndarray:
     return 2 * EARTH_RADIUS * np.arcsin(np.minimum(np.sqrt(half), 1))
 
 
-def position_features(metadata: Metadata) -> tuple[list[int], bool]:
-    """Which features are coordinates by their names, and whether they are degrees on the globe; none where unclear."""
+def position_features(metadata: Metadata, count: int, any_two: bool = False) -> tuple[list[int], bool]:
+    """Which of `count` features are coordinates, and whether they are degrees on the globe; none where unclear.
+
+    They are called longitude and latitude, east and north, or x and y; two features may be in degrees, or `any_two`.
+    """
     each = _each(metadata)
-    for kinds, on_globe in (((LONGITUDE, LATITUDE), True), (SIDES, False), (AXES, False)):
+    for kinds in ((LONGITUDE, LATITUDE), SIDES, AXES):
         found = [[place for place, (name, _) in enumerate(each) if kind.fullmatch(name)] for kind in kinds]
         if all(len(places) == 1 for places in found):
-            unit = each[found[0][0]][1]
-            if on_globe and unit and unit not in DEGREES and not EAST.fullmatch(unit):
-                continue
-            return [place for (place,) in found], on_globe
-    return [], False
+            units = {each[place][1] for (place,) in found} - {"", *DEGREES}
+            return [place for (place,) in found], kinds[0] is LONGITUDE and not units
+    degrees = len(each) == 2 and all(unit in DEGREES for _, unit in each)
+    angles = any(math.isfinite(period_of(metadata, place)) for place in range(count))
+    return ([0, 1], degrees) if degrees or (any_two and count == 2 and not angles) else ([], False)
 
 
 def wrapped(angles: np.ndarray, period: float, like: np.ndarray) -> np.ndarray:

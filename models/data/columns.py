@@ -11,12 +11,9 @@ from ethogram.models.data.labels import refuse_merged
 from ethogram.models.data.metadata import ColumnName
 from ethogram.models.data.padding import Column, read_column
 from ethogram.models.data.table_kinds import (
-    BY_ENDING,
-    FILES,
+    FILE,
     NULLS,
-    FileRows,
     Labels,
-    TextFormat,
     number_cure,
     open_table,
 )
@@ -32,12 +29,12 @@ class Columns:
         self,
         table: Any,
         labels: Labels = lambda name: None,
-        form: TextFormat = BY_ENDING,
+        text: Mapping[str, Any] | None = None,
         rules: Mapping[str, NameRule] | None = None,
     ) -> None:
-        self.table = table = open_table(table, labels, form, rules)
-        attributes = {} if isinstance(table, Mapping) else getattr(table, "attrs", {})
-        self.files: FileRows | None = attributes.get(FILES)
+        self.table = table = open_table(table, labels, text, rules)
+        index = None if isinstance(table, Mapping) else getattr(table, "index", None)
+        self.several_files: bool = getattr(index, "names", [None])[0] == FILE
         self.names: list[Any] = list(table) if isinstance(table, Mapping) else list(table.columns)
         self.read: dict[ColumnName, Column] = {}
         self.num_rows = self._count_rows()
@@ -60,10 +57,9 @@ class Columns:
         """Raise ValueError unless there is one column of this name."""
         if not isinstance(name, ColumnName):
             raise TypeError(f"{name!r} is no column name: give a string or an integer")
-        if self.files and name in self.files.lacking:
-            raise ValueError(f"{self.files.lacking[name]} has no column {name!r}, which other files have")
         if name not in self.names:
-            raise ValueError(f"table has no column {name!r}: its columns are {self.names}")
+            every = "those of every file" if self.several_files else "its columns"
+            raise ValueError(f"table has no column {name!r}: {every} are {self.names}")
         if self.names.count(name) > 1:
             raise ValueError(f"table has several columns {name!r}: rename them")
 
@@ -80,10 +76,10 @@ class Columns:
 
     def row(self, number: int | np.integer) -> str:
         """How messages call a row: by its place in the table, or in its file where there are several."""
-        if not self.files:
+        if not self.several_files:
             return f"row {number}"
-        file = int(np.searchsorted(self.files.starts, number, "right")) - 1
-        return f"row {number - self.files.starts[file]} of {self.files.names[file]}"
+        file, row = self.table.index[number]
+        return f"row {row} of {file}"
 
     def complete(self, name: ColumnName) -> np.ndarray:
         """Values of a column that may not have nulls."""

@@ -17,55 +17,36 @@ Paths = str | os.PathLike | Iterable[str | os.PathLike]
 """A path, a pattern such as ``"tracks/*.csv"``, or a list of these."""
 
 NameRule = str | re.Pattern[str] | Callable[[Path], Any]
-"""How a label is read from a file's name; see `label_of_file`."""
+"""``"file"`` for the name without ending; a regular expression that is searched in it, of which the first group counts
+where it has one; or a function of the path.
+"""
 
 
 def is_path(source: Any) -> bool:
     return isinstance(source, str | os.PathLike)
 
 
-def find_files(source: Paths, argument: str = "path") -> list[Path]:
-    """The files, those of a pattern in alphabetical order; they may not exist where no pattern asks for them.
-
-    Raises
-    ------
-    TypeError, ValueError, FileNotFoundError
-        There is no path, one is there twice, or no file is of a pattern.
-    """
+def find_files(source: Any, argument: str = "path") -> list[Path]:
+    """The files, those of a pattern in alphabetical order; a FileNotFoundError where there is none of a pattern."""
     found: list[Path] = []
     for each in [source] if is_path(source) else as_list(argument, source, "paths"):
         if not is_path(each):
             raise TypeError(f"{argument} has {each!r}: give paths, or patterns such as 'tracks/*.csv'")
-        name = os.fspath(each)
-        if glob.has_magic(name) and not os.path.exists(name):
-            matches = sorted(glob.glob(name, recursive=True))
-            if not matches:
-                raise FileNotFoundError(f"{argument} is {name!r}: no file has such a name")
-            found += map(Path, matches)
-        else:
-            found.append(Path(name))
-    twice = next((path for path in found if found.count(path) > 1), None)
-    if twice is not None or not found:
+        is_pattern = glob.has_magic(os.fspath(each)) and not os.path.exists(each)
+        files = sorted(glob.glob(os.fspath(each), recursive=True)) if is_pattern else [each]
+        if not files:
+            raise FileNotFoundError(f"{argument} is {str(each)!r}: no file has such a name")
+        found += map(Path, files)
+    twice = [path for path in found if found.count(path) > 1]
+    if twice or not found:
         raise ValueError(
-            f"{argument} has {f'{str(twice)!r} twice' if found else 'no path'}: give each file once"
+            f"{argument} has {f'{str(twice[0])!r} twice' if found else 'no path'}: give each file once"
         )
     return found
 
 
 def label_of_file(path: Path, rule: NameRule, argument: str) -> str:
-    """Label of a file by its name without ending.
-
-    Parameters
-    ----------
-    rule : ``"file"`` for the name itself; a regular expression, of which the first group counts where it has one; or a
-        function of the path.
-    argument : how messages call the rule.
-
-    Raises
-    ------
-    ValueError
-        The name does not match.
-    """
+    """Label of a file; a ValueError, which calls the rule by `argument`, where its name does not match."""
     stem = Path(path.name.removesuffix(".gz")).stem
     if isinstance(rule, str) and rule == "file":
         return stem

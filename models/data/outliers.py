@@ -10,7 +10,7 @@ import numpy as np
 from ethogram.models.arguments import warn_user
 from ethogram.models.data.angles import period_of
 from ethogram.models.data.metadata import Metadata
-from ethogram.models.data.spikes import implausible
+from ethogram.models.data.spikes import find_spikes
 
 __all__ = ["warn_of_outliers", "warn_of_unobserved"]
 
@@ -57,10 +57,11 @@ def warn_of_outliers(
             how = f"{distance[row, feature]:.3g} interquartile ranges from the median {median[feature]:g}"
             count = f"{far.sum()} values are that far"
         else:
-            fault = None if rows.removed is not None else implausible(rows, known, metadata, place)
-            if fault:
-                warn_user(fault)
-                return
+            spikes = (
+                "" if rows.removed is not None else find_spikes(values, known, rows, metadata, place).warning
+            )
+            if spikes:
+                return warn_user(spikes)
             steps = [
                 (*step, feature)
                 for feature, (x, here) in enumerate(zip(values.T, known.T, strict=True))

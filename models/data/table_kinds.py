@@ -3,25 +3,25 @@
 import re
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from ethogram.models.data.file_names import NameRule, find_files, is_path, label_of_file
 
 __all__ = [
-    "BY_ENDING",
-    "FILES",
+    "FILE",
     "NULLS",
-    "FileRows",
     "Labels",
-    "TextFormat",
     "are_whole",
     "number_cure",
     "open_table",
     "read_labels",
     "read_text_file",
 ]
+
+FILE = "name of the file"
+"""Level of the index of a DataFrame of several files; the other is the row in the file."""
 
 # Separator by the end of a file's name.
 ENDINGS = {".csv": ",", ".tsv": "\t", ".parquet": None}
@@ -36,34 +36,10 @@ Labels = Callable[[Any], Collection[str] | None]
 """Of a column of identifiers or labels the names that they are known to have, perhaps none; None of others."""
 
 
-FILES = "ethogram.files"
-"""Where ``DataFrame.attrs`` has the `FileRows`."""
-
-
-class FileRows(NamedTuple):
-    """Names of several files that were read as one table, the first row of each, and who lacks columns of others."""
-
-    names: list[str]
-    starts: list[int]
-    lacking: dict[Any, Path]
-
-
-class TextFormat(NamedTuple):
-    """How files of text are written, as arguments of ``pandas.read_csv``; without `sep` their endings say it."""
-
-    sep: str | None = None
-    decimal: str = "."
-    thousands: str | None = None
-    encoding: str | None = None
-
-
-BY_ENDING = TextFormat()
-
-
 def open_table(
     table: Any,
     labels: Labels = lambda name: None,
-    form: TextFormat = BY_ENDING,
+    text: Mapping[str, Any] | None = None,
     rules: Mapping[str, NameRule] | None = None,
 ) -> Any:
     """The table as a DataFrame of pandas or polars, or as a mapping from names to columns.
@@ -72,11 +48,11 @@ def open_table(
     ----------
     table : such a DataFrame or mapping; a LazyFrame of polars, a Table of pyarrow or a relation of duckdb, by duck
         type; a list of dictionaries, one per row, where a name that a row lacks is null; or the path of a CSV, TSV or
-        parquet file, a pattern of paths, or a list of these, whose rows are read one after the other.
+        parquet file, a pattern of paths, or a list of these, which are read one after the other.
     labels : which columns hold identifiers or labels. In files of text these are text, or integers where all entries
         are whole numbers, written in one way, but for words for nulls that are no names.
-    form : of files of text; not for other tables.
-    rules : columns that are read from the names of files; a column ``file`` has the name itself.
+    text : arguments of ``pandas.read_csv`` such as ``sep``, for files of text; those that are None do not count.
+    rules : columns that are read from the names of files; ``file`` is the name itself.
 
     Raises
     ------
@@ -86,17 +62,11 @@ def open_table(
         If it is no table, the file cannot be read, or a lazy table fails.
     """
     kind = type(table)  # a column may have the name of a method
-    rules = rules or {}
+    text = {name: value for name, value in (text or {}).items() if value is not None}
     if is_path(table) or (isinstance(table, list | tuple) and table and all(map(is_path, table))):
-        return _read_files(find_files(table, "table"), labels, form, rules)
-    given = [
-        *rules,
-        *(name for name, default in TextFormat._field_defaults.items() if getattr(form, name) != default),
-    ]
-    if given:
-        raise ValueError(
-            f"{given[0].partition(' ')[0]} is of files, but table is {kind.__name__}: give paths"
-        )
+        return _read_files(find_files(table, "table"), labels, text, rules or {})
+    if given := [*text, *(rules or ())]:
+        raise ValueError(f"{given[0]} is of files, and table is {kind.__name__}: give paths")
     if isinstance(table, list | tuple) and all(isinstance(row, Mapping) for row in table):
         names = dict.fromkeys(name for row in table for name in row)
         return {name: [row.get(name) for row in table] for name in names}
@@ -128,56 +98,37 @@ def _run(table: Any, read: Callable[[Any], Any]) -> Any:
         raise ValueError(f"table is {type(table).__name__}, and reading it fails: {error}") from error
 
 
-def _read_files(paths: list[Path], labels: Labels, form: TextFormat, rules: Mapping[str, NameRule]) -> Any:
+def _read_files(
+    paths: list[Path], labels: Labels, text: Mapping[str, Any], rules: Mapping[str, NameRule]
+) -> Any:
     """Rows of the files one after the other, with the columns that all of them have and those of their names."""
-    frames = [_read_file(path, labels, form) for path in paths]
-    if hasattr(frames[0], "to_dict") and not hasattr(frames[0], "index"):  # of polars
-        if len(frames) > 1 or rules:
-            raise ImportError(
-                "install pyarrow to read labels from names of parquet files, or several of them"
-            )
-        return frames[0]
     import pandas
 
-    every = dict.fromkeys(name for frame in frames for name in frame)
-    lacking = {
-        name: path for name in every for path, frame in zip(paths, frames, strict=True) if name not in frame
-    }
-    frame = pandas.concat(
-        [frame.drop(columns=lacking, errors="ignore") for frame in frames], ignore_index=True
-    )
-    number = np.repeat(np.arange(len(paths)), [len(each) for each in frames])
-    for column, rule in ({"file": "file"} | dict(rules)).items():
-        if column in rules or column not in every:
-            names = [label_of_file(path, rule, column.partition(" ")[0]) for path in paths]
-            frame[column] = np.array(names, object)[number]
-    if len(paths) > 1:
-        starts = np.cumsum([0, *map(len, frames[:-1])]).tolist()
-        frame.attrs[FILES] = FileRows([path.name for path in paths], starts, lacking)
-    return (
-        frame
-        if paths[0].suffix == ".parquet"
-        else read_labels(frame, lambda name: labels(name) if name in every else None)
-    )
+    frames = [_read_file(path, labels, text) for path in paths]
+    frame = pandas.concat(frames, keys=[path.name for path in paths], names=[FILE, "row"], join="inner")
+    number, own = frame.index.codes[0], [*frame.columns]
+    for column, rule in ({} if "file" in own else {"file": "file"}).items() | rules.items():
+        frame[column] = np.array([label_of_file(path, rule, column) for path in paths], object)[number]
+    if paths[0].suffix != ".parquet":
+        read_labels(frame, lambda column: labels(column) if column in own else None)
+    return frame if len(paths) > 1 else frame.reset_index(drop=True)
 
 
-def _read_file(path: Path, labels: Labels, form: TextFormat) -> Any:
+def _read_file(path: Path, labels: Labels, text: Mapping[str, Any]) -> Any:
     ending = Path(path.name.lower().removesuffix(".gz")).suffix
-    if ending not in ENDINGS and form.sep is None:
+    if ending not in ENDINGS and "sep" not in text:
         raise ValueError(
             f"table is {str(path)!r}, whose name ends in none of {', '.join(ENDINGS)}: read the file, and give the "
-            "DataFrame, or pass sep= where it is text"
+            "DataFrame, or pass sep= if it is text"
         )
     if not path.is_file():
         raise FileNotFoundError(f"table is {str(path)!r}: there is no such file")
     try:
         if ending == ".parquet":
             return _read_parquet(path)
-        return read_text_file(path, form._replace(sep=form.sep or ENDINGS[ending]), labels)
+        return read_text_file(path, {"sep": ENDINGS.get(ending)} | dict(text), labels)
     except ImportError as error:
-        raise ImportError(
-            f"table is {str(path)!r}: install pyarrow or polars to read it ({error})"
-        ) from error
+        raise ImportError(f"table is {str(path)!r}: install pyarrow or polars to read it") from error
     except Exception as error:
         raise ValueError(f"table is {str(path)!r}, which cannot be read: {error}") from error
 
@@ -190,22 +141,22 @@ def _read_parquet(path: Path) -> Any:
     except ImportError:
         import polars
 
-        return polars.read_parquet(path)
+        columns = polars.read_parquet(path).to_dict(as_series=False)
+        return pandas.DataFrame(columns, dtype=object).convert_dtypes()
 
 
-def read_text_file(path: Path, form: TextFormat, labels: Labels) -> Any:
-    """The ``pandas.DataFrame`` of a file of text, with its columns of `labels` as they are written.
+def read_text_file(path: Path, text: Mapping[str, Any], labels: Labels) -> Any:
+    """The ``pandas.DataFrame`` of a file of text, whose columns of `labels` are text; errors are as in `open_table`.
 
-    Errors are as in `open_table`.
+    `text` are arguments of ``pandas.read_csv``, such as ``sep``.
     """
     import pandas
 
-    given: dict[str, Any] = form._asdict() | {"sep": form.sep or ","}
     try:
-        header = pandas.read_csv(path, nrows=0, **given).columns
-        other = next((mark for mark in ";\t|," if len(header) == 1 and mark in str(header[0])), None)
-        if other is not None:
-            raise ValueError(f"its header is one column, {header[0]!r}: pass sep={other!r}")
+        header = pandas.read_csv(path, nrows=0, **text).columns
+        mark = next((mark for mark in ";\t|," if mark in str(header[0])), None)
+        if len(header) == 1 and mark:
+            raise ValueError(f"its header is one column, {header[0]!r}: pass sep={mark!r}")
         names = [column for column in header if labels(column) is not None]
         frame = pandas.read_csv(
             path,
@@ -215,12 +166,10 @@ def read_text_file(path: Path, form: TextFormat, labels: Labels) -> Any:
             keep_default_na=False,
             skip_blank_lines=len(header) > 1,  # of one column, such a line is a row without a value
             na_values={column: [""] if column in names else NULLS for column in header},
-            **given,
+            **text,
         )
-    except UnicodeDecodeError as error:
-        with path.open("rb") as file:
-            code = "utf-16" if file.read(2) in (b"\xff\xfe", b"\xfe\xff") else "latin-1"
-        raise ValueError(f"{error}: pass encoding={code!r}") from error
+    except UnicodeError as error:
+        raise ValueError(f'{error}: pass encoding=, such as "latin-1" or "utf-16"') from error
     if len(header) == 1:  # empty lines at the end are no rows
         frame = frame.iloc[: int(np.flatnonzero(frame[header[0]].notna()).max(initial=-1)) + 1].copy()
     if len(frame) and not isinstance(frame.index, pandas.RangeIndex):
@@ -229,16 +178,29 @@ def read_text_file(path: Path, form: TextFormat, labels: Labels) -> Any:
 
 
 def read_labels(frame: Any, labels: Labels) -> Any:
-    """The frame, of which columns of `labels` hold text, with these as `open_table` says."""
+    """The frame, of which columns of `labels` are text and become labels, as `open_table` says."""
     import pandas
 
     for column in frame:
         if (known := labels(column)) is not None:
-            place, words = pandas.factorize(frame[column])
+            number, words = pandas.factorize(frame[column])
             entries = _labels(words.tolist(), known)
             kind = object if any(isinstance(entry, str) for entry in entries) else "Int64"
-            frame[column] = pandas.Series(entries, dtype=kind).reindex(place).array
+            frame[column] = pandas.Series(entries, dtype=kind).reindex(number).array
     return frame
+
+
+def number_cure(word: str) -> str:
+    """How to read a word that is a number in another notation; empty where it is none."""
+    for pattern, cure in (
+        (r"\d+,\d+", 'decimal=","'),
+        (r"\d{1,3}(\.\d{3})+(,\d+)?", 'decimal="," and thousands="."'),
+        (r"\d{1,3}(,\d{3})+(\.\d+)?", 'thousands=","'),
+        (r"\d{1,3}([ '\u00a0\u202f]\d{3})+([.,]\d+)?", "thousands="),
+    ):
+        if re.fullmatch(rf"\s*[+-]?{pattern}\s*", word):
+            return f": pass {cure} with the path of a file, or convert them"
+    return ""
 
 
 def _labels(words: list[str | None], names: Collection[str]) -> list[Any]:
@@ -250,20 +212,6 @@ def _labels(words: list[str | None], names: Collection[str]) -> list[Any]:
         return [word if word in kept else None for word in words]
     number = {word: int(word.strip().partition(".")[0]) for word in known}
     return [number.get(word or "") for word in words]
-
-
-def number_cure(word: str) -> str:
-    """How to read a word that is a number in another notation; empty where it is none."""
-    plain = re.sub(r"[\s']", " ", word.strip())
-    for pattern, cure in (
-        (r"[+-]?\d+,\d+([eE][+-]?\d+)?", 'decimal=","'),
-        (r"[+-]?\d{1,3}(\.\d{3})+(,\d+)?", 'decimal="," and thousands="."'),
-        (r"[+-]?\d{1,3}(,\d{3})+(\.\d+)?", 'thousands=","'),
-        (r"[+-]?\d{1,3}( \d{3})+([.,]\d+)?", f"thousands={re.sub('[0-9.,+-]', '', word.strip())[:1]!r}"),
-    ):
-        if re.fullmatch(pattern, plain):
-            return f": pass {cure} with the path of a file, or convert them"
-    return ""
 
 
 def are_whole(words: Collection[str]) -> bool:

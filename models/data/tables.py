@@ -2,20 +2,18 @@
 
 import dataclasses
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
-from ethogram.models.arguments import require_one_of
+from ethogram.models.arguments import require_one_of, warn_user
 from ethogram.models.data.columns import Columns, as_names, label_columns, number_groups
-from ethogram.models.data.file_names import NameRule
 from ethogram.models.data.labels import VOCABULARIES, coded_fields
 from ethogram.models.data.metadata import ColumnName, Metadata
 from ethogram.models.data.padding import Column, FrameRows, pad_rows
 from ethogram.models.data.repeated_rows import merge_rows
-from ethogram.models.data.spikes import too_fast
-from ethogram.models.data.table_kinds import BY_ENDING, TextFormat
+from ethogram.models.data.spikes import find_spikes
 from ethogram.models.data.time_grid import SortedRows, clocks_of, frame_numbers
 from ethogram.models.data.times import Times, state_clock
 
@@ -36,7 +34,7 @@ def read_table(
     snap: Any = False,
     row_numbers: Any = None,
     codes: bool | str | Iterable[str] = False,
-    form: TextFormat = BY_ENDING,
+    text: Mapping[str, Any] | None = None,
     day_first: bool | None = None,
     duplicates: str = "error",
     max_speed: Any = None,
@@ -47,20 +45,13 @@ def read_table(
     """
     require_one_of("duplicates", duplicates, ("error", "first", "mean"))
     require_one_of("day_first", day_first, (None, True, False))
-    rules: dict[str, NameRule] = {}
-
-    def column_of(argument: str, name: Any) -> Any:
-        """A column, perhaps one that is read from names of files."""
-        if not isinstance(name, re.Pattern) and not callable(name):
-            return name
-        column = f"{argument} {len(rules)} of the file"
-        rules[column] = name
-        return column
-
-    labels = {field: column_of(field, name) for field, name in labels.items()}
-    is_listed = isinstance(sequence, Iterable) and not isinstance(sequence, str)
-    keyed = [column_of("sequence", name) for name in (sequence if is_listed else [sequence])]
-    sequence = keyed if is_listed else keyed[0]
+    rules: dict[Any, Any] = {
+        f"{field} of the file": rule
+        for field, rule in (labels | {"sequence": sequence}).items()
+        if isinstance(rule, re.Pattern) or callable(rule)
+    }
+    labels = labels | {field: f"{field} of the file" for field in labels if f"{field} of the file" in rules}
+    sequence = "sequence of the file" if "sequence of the file" in rules else sequence
     feature_names = as_names(features)
     if not feature_names and steps["states"] is None and steps["actions"] is None:
         raise ValueError(
@@ -74,10 +65,10 @@ def read_table(
         for field, column in (steps | labels).items()
         if field in VOCABULARIES
     ]
-    columns = Columns(table, label_columns(as_names(sequence), named, feature_names), form, rules)
+    columns = Columns(table, label_columns(as_names(sequence), named, feature_names), text, rules)
     if feature_names and metadata.feature_names is None:
         metadata = dataclasses.replace(metadata, feature_names=tuple(map(str, feature_names)))
-    sequence = "file" if sequence is None and columns.files else sequence
+    sequence = "file" if sequence is None and columns.several_files else sequence
     keys = {name: columns.identifiers(name) for name in as_names(sequence)}
     number, first_row = number_groups(keys, columns.num_rows)
 
@@ -101,7 +92,7 @@ def read_table(
     order = np.argsort(number, kind="stable")
     if time is not None:
         read = columns.times(time, day_first)
-        if columns.files:  # in whatever order the files were named
+        if columns.several_files:  # in whatever order the files were named
             order = np.lexsort((read.values, number))
     by_sequence = number[order]
     rank = np.arange(len(order)) - np.searchsorted(by_sequence, by_sequence)
@@ -113,11 +104,7 @@ def read_table(
         clocks = clocks_of(constants.get("group"), len(first_row), str(labels["group"]))
         called = order if row_numbers is None else np.asarray(row_numbers)[order]
         rows = SortedRows(lambda row: columns.row(called[row]), by_sequence, rank, place, clocks)
-        nulls = [part.null for part in marks.values()] + (
-            [] if observations is None else [observations.null.all(1)]
-        )
-        empty = np.all(nulls, axis=0) if missing == "nan" else None
-        frame = frame_numbers(times.values, step, rows, str(time), snap, empty, duplicates)
+        frame = frame_numbers(times.values, step, rows, str(time), snap, duplicates)
         metadata = state_clock(metadata, times, step, by_sequence)
     elif snap is not False:
         raise ValueError(f"snap is {snap!r} without time: name the column of times")
@@ -131,5 +118,11 @@ def read_table(
     )
     given = merge_rows(given, duplicates, metadata, place)
     if max_speed is not None:
-        given = given._replace(removed=too_fast(given, max_speed, metadata, place))
+        values, null = given.observations or Column(
+            np.zeros((len(order), 0)), np.zeros((len(order), 0), bool)
+        )
+        spikes = find_spikes(values, ~null, given, metadata, place, max_speed)
+        given = given._replace(removed=spikes.features)
+        if spikes.warning:
+            warn_user(spikes.warning)
     return pad_rows(given, constants, missing, metadata, place, coded)

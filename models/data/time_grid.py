@@ -59,7 +59,6 @@ def frame_numbers(
     rows: SortedRows,
     name: str,
     snap: Any = False,
-    empty: np.ndarray | None = None,
     duplicates: str | None = None,
 ) -> np.ndarray:
     """Frame of each row, counted from the first time of its clock; not decreasing within a sequence.
@@ -71,9 +70,7 @@ def frame_numbers(
     rows : which row of which sequence each time is.
     name : of the time column, for messages.
     snap : how far, in steps, times may be moved to their frame; True for half a step.
-    empty : (row,) rows without a value, which set no clock, may be anywhere beside the grid, and in a frame of others.
-    duplicates : ``"error"`` or None (which is no argument of the caller) for at most one row in each frame of a
-        sequence, empty ones not counted.
+    duplicates : ``"error"`` or None (where the caller has no such argument) refuse several rows in a frame.
     """
 
     def said(row: int) -> str:
@@ -93,31 +90,22 @@ def frame_numbers(
     gap = np.diff(elapsed, prepend=elapsed[0])
     later = rows.rank > 0
 
-    filled = np.arange(len(times)) if empty is None or empty.all() else np.flatnonzero(~empty)
-
-    def refuse_repeated(key: np.ndarray, fault: str, cure: str) -> None:
-        same = (np.diff(rows.sequence[filled]) == 0) & (np.diff(key[filled]) == 0)
-        if duplicates in (None, "error") and same.any():
-            first, count = int(same.argmax()), int(same.sum())
-            among = len(np.unique(rows.sequence[filled[1:]][same]))
+    def refuse_repeated(same: np.ndarray, fault: str, cure: str) -> None:
+        if duplicates in (None, "error"):
+            count, among = int(same.sum()), len(np.unique(rows.sequence[same]))
             how_many = f"{count} such row{'s' * (count > 1)} in {among} sequence{'s' * (among > 1)}"
             argument = "" if duplicates is None else ', or pass duplicates="first" or "mean"'
-            raise ValueError(
-                f"{said(int(filled[first + 1]))}, {fault} {rows.row(int(filled[first]))} ({how_many}): "
-                f"{cure}{argument}"
-            )
+            refuse(same, lambda row, earlier: f", {fault} {earlier} ({how_many}): {cure}{argument}")
 
     refuse(
         later & (gap < 0),
         lambda row, earlier: f", before {times[row - 1]} in {earlier}: sort the table by {name}",
     )
     cure = "drop repeated rows, or name more columns in sequence=, such as the agent's"
-    refuse_repeated(elapsed, "and so it is in", cure)
+    refuse_repeated(later & (gap == 0), "and so it is in", cure)
     clock = rows.clocks.number[rows.sequence]
     origin = np.full(len(rows.clocks.number), np.inf)
-    np.minimum.at(origin, clock[filled], elapsed[filled])
-    own = np.isinf(origin)[clock]
-    np.minimum.at(origin, clock[own], elapsed[own])
+    np.minimum.at(origin, clock, elapsed)
     distinct = later & (gap > 0)
     length = _mean_gap(gap[distinct], name) if step is None else step_length(step, times)
     position = (elapsed - origin[clock]) / length
@@ -137,11 +125,7 @@ def frame_numbers(
         lambda row, earlier: f", {position[row]:.3g} {since(row)}: pass step= in the units of the times",
     )
     frame = np.rint(position).astype(np.int64)
-    off = np.zeros(len(frame))
-    off[filled] = np.abs(position - frame)[filled]
-    start = np.zeros(len(origin), np.int64)
-    np.minimum.at(start, clock, frame)
-    frame -= start[clock]
+    off = np.abs(position - frame)
     if furthest is None:
         refuse(
             off > TOLERANCE,
@@ -157,7 +141,9 @@ def frame_numbers(
                 f", {off[row]:.6g} of a step off its frame, more than snap={furthest:g} of a step: correct it"
             ),
         )
-    refuse_repeated(frame, "in the same frame as", f"step={step} is too long")
+    refuse_repeated(
+        later & (np.diff(frame, prepend=-1) == 0), "in the same frame as", f"step={step} is too long"
+    )
     _warn_of_absences(frame, rows, said, since)
     if furthest is not None:
         _warn_of_moves(off * length, off > 1e-6, length, name)

@@ -5,17 +5,20 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import numbers
+import re
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ethogram.models.arguments import require_number, warn_user
-from ethogram.models.data.dates import iso_dates
 from ethogram.models.data.metadata import Metadata
 from ethogram.models.data.padding import read_column
+from ethogram.models.data.table_kinds import number_cure
 
 __all__ = ["Times", "rate_of_times", "read_snap", "read_times", "state_clock", "step_length", "write_times"]
 
+YEAR_FIRST = re.compile(r"\s*\d{4}[-/.]\d{1,2}[-/.]\d{1,2}(?!\d)")
+YEAR_LAST = re.compile(r"\s*(\d{1,2})[-/.](\d{1,2})[-/.](\d{4}|\d\d)(?!\d)")
 SECOND = np.timedelta64(1, "s")
 
 
@@ -29,9 +32,7 @@ class Times(NamedTuple):
 def read_times(column: Any, name: str, num_rows: int, day_first: bool | None = None) -> Times:
     """Times of a column, array or list; strings and dates with a time zone become UTC.
 
-    Parameters
-    ----------
-    day_first : whether the day stands first in dates such as 01/05/2024; None refuses these.
+    Of dates such as 01/05/2024 the day stands first, or the month, as `day_first` says; None refuses them.
 
     Raises
     ------
@@ -87,19 +88,49 @@ def _common_zone(zones: list[Any]) -> str:
 
 def _parsed(values: np.ndarray, name: str, day_first: bool | None) -> tuple[np.ndarray, str | None]:
     texts = values.tolist()
-    if not all(map(_is_iso, texts)):
-        texts = iso_dates(texts, name, day_first)
+    iso = [_is_iso(text) for text in texts]
     try:
-        dates = np.array([datetime.datetime.fromisoformat(text) for text in texts])
-    except ValueError as error:
-        row = next((row for row, text in enumerate(texts) if not _is_iso(text)), 0)
+        dates = (
+            list(map(datetime.datetime.fromisoformat, texts)) if all(iso) else _dates(texts, name, day_first)
+        )
+    except TypeError as error:
+        row = iso.index(False)
         raise TypeError(
             f"{name} holds {values.dtype}: times are numbers, dates, durations or ISO strings, and row {row} is "
-            f"{str(values[row])!r}"
-            + ("" if day_first is None else f", which is none with day_first={day_first}")
+            f"{texts[row]!r}{number_cure(texts[row])}"
         ) from error
+    dates = np.array(dates)
     dates, zone = _without_zone(dates, name)
     return dates.astype("datetime64[us]"), zone
+
+
+def _dates(texts: list[str], name: str, day_first: bool | None) -> list[datetime.datetime]:
+    """Dates whose year stands first or last; a TypeError where a text is none."""
+    import pandas
+
+    ends = {row: found for row, text in enumerate(texts) if (found := YEAR_LAST.match(text))}
+    if ends and day_first is None:
+        day, month = (next((row for row in ends if int(ends[row][part]) > 12), None) for part in (1, 2))
+        row = next(row for row in (day, month, *ends) if row is not None)
+        cure = "True or False" if day is month is None else month is None
+        raise ValueError(
+            f"{name} is {texts[row]!r} in row {row}, with the day or the month first: pass day_first={cure}"
+        )
+    ordered = list(texts)
+    for row, (first, second, year) in ((row, found.groups()) for row, found in ends.items()):
+        day, month = (first, second) if day_first else (second, first)
+        if int(month) > 12:
+            raise ValueError(
+                f"{name} is {texts[row]!r} in row {row}, which is no date with day_first={day_first}"
+            )
+        century = "" if len(year) == 4 else "19" if year >= "69" else "20"  # as POSIX has it
+        ordered[row] = f"{century}{year}-{month}-{day}{texts[row][ends[row].end() :]}"
+    try:
+        if all(map(YEAR_FIRST.match, ordered)):
+            return list(pandas.to_datetime(ordered, format="mixed").to_pydatetime())
+    except ValueError as error:
+        raise TypeError(str(error)) from error
+    raise TypeError("a text is no date")
 
 
 def _is_iso(text: str) -> bool:

@@ -13,7 +13,8 @@ from jaxtyping import Array, Bool, Int, Num
 from ethogram.models.arguments import is_concrete, require_key, require_number, require_one_of
 from ethogram.models.data.action_numbers import warn_of_numbers_from_one
 from ethogram.models.data.buckets import bucket_indices
-from ethogram.models.data.checks import check_arrays, is_readable
+from ethogram.models.data.checks import check
+from ethogram.models.data.concatenation import concatenated
 from ethogram.models.data.episodes import read_episodes, read_list
 from ethogram.models.data.gaps import lacking
 from ethogram.models.data.labels import coded_fields
@@ -29,7 +30,6 @@ from ethogram.models.data.selection import (
     unit_labels,
     valid_steps,
 )
-from ethogram.models.data.table_kinds import TextFormat
 from ethogram.models.data.tables import read_table
 from ethogram.models.data.write_table import write_table
 from ethogram.models.data.xarray_dataset import read_dataset, write_dataset
@@ -94,8 +94,35 @@ class Trajectories(NamedTuple):
 
     @property
     def num_sequences(self) -> int:
-        """Number of sequences (``len`` counts the fields of the tuple)."""
+        """Number of sequences, as of ``len``."""
         return self.lengths.shape[0]
+
+    def __len__(self) -> int:
+        return self.num_sequences
+
+    def __add__(self, other: Any) -> Any:
+        raise TypeError("trajectories are not added: join them by Trajectories.concatenate([one, other])")
+
+    @classmethod
+    def concatenate(cls, items: Iterable["Trajectories"]) -> "Trajectories":
+        """The sequences of several trajectories, one after the other, with the padding that the longest needs.
+
+        They need the same parts, features, units and clock (kind and zone of times, frame rate). Labels of one name are
+        of one agent, group, ...: vocabularies are merged, and codes follow. Integers without names are labels too.
+
+        Raises
+        ------
+        TypeError, ValueError
+            There is no item, or items differ; the message names item and field.
+
+        Examples
+        --------
+        >>> parts = [Trajectories.from_list([[0.0, 1.0]], agent=[name]) for name in ("cat", "ape")]
+        >>> both = Trajectories.concatenate(parts)
+        >>> both.lengths.tolist(), both.agent.tolist(), both.metadata.agent_names
+        ([2, 2], [0, 1], ('cat', 'ape'))
+        """
+        return check(cls(**concatenated(items)))
 
     @classmethod
     def from_list(
@@ -176,7 +203,7 @@ class Trajectories(NamedTuple):
         duplicates: str = "error",
         max_speed: float | int | None = None,
         sep: str | None = None,
-        decimal: str = ".",
+        decimal: str | None = None,
         thousands: str | None = None,
         encoding: str | None = None,
     ) -> "Trajectories":
@@ -222,7 +249,7 @@ class Trajectories(NamedTuple):
         max_speed : positions are taken as missing where the steps to and from them are faster, up to three in a row, if
             those before and after are within reach of each other; of an end of a sequence one step counts. In units of
             the features (longitude and latitude: metres) per unit of time (dates: second). Features called x and y,
-            east and north, or longitude and latitude are positions, else all where there are two or three.
+            east and north, or longitude and latitude are positions, else two features that are no angles.
         sep, decimal, thousands, encoding : how files of text are written, as in ``pandas.read_csv``.
 
         Raises
@@ -245,8 +272,8 @@ class Trajectories(NamedTuple):
         labels = {"agent": agent, "group": group, "subject": subject}
         how = {"day_first": day_first, "duplicates": duplicates, "max_speed": max_speed}
         how |= {"missing": missing, "snap": snap, "codes": codes}
-        form = TextFormat(sep, decimal, thousands, encoding)
-        read = read_table(table, sequence, time, features, steps, labels, step, metadata, form=form, **how)
+        text = {"sep": sep, "decimal": decimal, "thousands": thousands, "encoding": encoding}
+        read = read_table(table, sequence, time, features, steps, labels, step, metadata, text=text, **how)
         return warn_of_numbers_from_one(check(cls(**read)), codes)
 
     @classmethod
@@ -453,24 +480,5 @@ class Trajectories(NamedTuple):
         return self.take(~is_test), self.take(is_test)
 
 
-def check(data: Any) -> Trajectories:
-    """The data themselves, once their shapes, lengths, labels and values are valid.
-
-    One pass over the arrays: call it once, where data come in. Arrays under a JAX transformation, or
-    spread over other processes, are not looked at. Padding and missing frames may contain anything.
-
-    Raises
-    ------
-    TypeError
-        If the data are no ``Trajectories`` or an array has the wrong dtype.
-    ValueError
-        If shapes disagree, a length or label is out of range, an observed frame is infinite or has no feature, or
-        ``observed`` is True beyond a length. The message names the place and the cure.
-    """
-    if not isinstance(data, Trajectories):
-        raise TypeError(
-            f"data is {type(data).__name__}, not Trajectories: use a constructor such as Trajectories.from_list"
-        )
-    if is_readable(data):
-        check_arrays(data)
-    return data
+# That of NamedTuple counts fields by len.
+Trajectories._make = classmethod(lambda cls, values: cls(*values))  # type: ignore[method-assign, assignment]

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ethogram.models.data.table_kinds import Labels, TextFormat, read_labels, read_text_file
+from ethogram.models.data.table_kinds import Labels, read_labels, read_text_file
 
 if TYPE_CHECKING:
     import pandas
@@ -23,7 +23,7 @@ def read_csv(argument: str, path: Path, labels: Labels) -> pandas.DataFrame:
         what = "a folder" if path.is_dir() else "no file"
         raise ValueError(f"{argument} is {path}, which is {what}: give a CSV file with a header")
     try:
-        table = read_labels(read_text_file(path, TextFormat(), labels), labels)
+        table = read_labels(read_text_file(path, {}, labels), labels)
     except ValueError as error:
         raise ValueError(f"{argument} is {path}, which cannot be read as CSV: {error}") from error
     if table.empty:
