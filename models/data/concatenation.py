@@ -1,6 +1,6 @@
 """Several trajectories as one: sequences one after the other, with labels looked up in one vocabulary."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,12 +15,13 @@ SAME = ("feature_names", "feature_units", "time_unit", "frame_rate", "time_kind"
 PADDING = {"observations": 0, "states": -1, "actions": -1, "observed": False, "stay": -1, "times": -1}
 
 
-def concatenated(items: Iterable[Any]) -> dict[str, Any]:
-    """Fields of ``Trajectories.concatenate``."""
+def concatenated(items: Iterable[Any], called: Sequence[str] | None = None) -> dict[str, Any]:
+    """Fields of ``Trajectories.concatenate``; messages call the items as `called` says, or by their numbers."""
     parts = as_list("items", items, "trajectories")
+    called = [f"items[{number}]" for number in range(len(parts))] if called is None else called
     for number, part in enumerate(parts):
         if not hasattr(part, "observed"):
-            raise TypeError(f"items[{number}] is {type(part).__name__}: give a list of Trajectories")
+            raise TypeError(f"{called[number]} is {type(part).__name__}: give a list of Trajectories")
         check(part)
     if not parts:
         raise ValueError("items is empty: give at least one")
@@ -30,20 +31,20 @@ def concatenated(items: Iterable[Any]) -> dict[str, Any]:
             if (getattr(part, field) is None) != (getattr(first, field) is None):
                 lacks, has = (number, 0) if getattr(part, field) is None else (0, number)
                 raise ValueError(
-                    f"items[{lacks}].{field} is None, and items[{has}] has it: give it to all, or to none"
+                    f"{called[lacks]}.{field} is None, and {called[has]} has it: give it to all, or to none"
                 )
         if first.observations is not None and part.observations.shape[2] != first.observations.shape[2]:
             count = [each.observations.shape[2] for each in (part, first)]
-            raise ValueError(f"items[{number}].observations has {count[0]} features, items[0] {count[1]}")
+            raise ValueError(f"{called[number]}.observations has {count[0]} features, {called[0]} {count[1]}")
         for name in SAME:
             ours, theirs = getattr(first.metadata, name), getattr(part.metadata, name)
             if ours != theirs:
                 raise ValueError(
-                    f"items[{number}].metadata.{name} is {theirs!r}, and that of items[0] is {ours!r}: read them alike"
+                    f"{called[number]}.metadata.{name} is {theirs!r}, that of {called[0]} is {ours!r}: read them alike"
                 )
     names, joined = {name: getattr(first.metadata, name) for name in SAME}, {}
     for field, vocabulary in (STEP_LABELS | SEQUENCE_LABELS).items():
-        joined[field], names[vocabulary] = _in_one_vocabulary(parts, field, vocabulary)
+        joined[field], names[vocabulary] = _in_one_vocabulary(parts, called, field, vocabulary)
     for field in (*STEP_FIELDS, "lengths"):
         joined.setdefault(
             field,
@@ -57,7 +58,7 @@ def concatenated(items: Iterable[Any]) -> dict[str, Any]:
         shape = [(0, 0), (0, width - array.shape[1]), (0, 0)][: array.ndim]
         return np.pad(array, shape, constant_values=fill)
 
-    _require_common_clocks(parts, joined["group"], names)
+    _require_common_clocks(parts, called, joined["group"], names)
     return {
         field: None
         if arrays is None
@@ -66,7 +67,9 @@ def concatenated(items: Iterable[Any]) -> dict[str, Any]:
     } | {"metadata": Metadata(**names)}
 
 
-def _in_one_vocabulary(parts: list[Any], field: str, vocabulary: str) -> tuple[list[np.ndarray] | None, Any]:
+def _in_one_vocabulary(
+    parts: list[Any], called: Sequence[str], field: str, vocabulary: str
+) -> tuple[list[np.ndarray] | None, Any]:
     """Numbers of a label in each part, as those in a vocabulary of all names, in the order in which they come."""
     if getattr(parts[0], field) is None:
         return None, getattr(parts[0].metadata, vocabulary)
@@ -78,7 +81,7 @@ def _in_one_vocabulary(parts: list[Any], field: str, vocabulary: str) -> tuple[l
         if own is None and (each >= 0).any():
             named = next(place for place, own in enumerate(known) if own)
             raise ValueError(
-                f"items[{number}].metadata.{vocabulary} is None, and items[{named}] has names: name the {field} of all"
+                f"{called[number]}.metadata.{vocabulary} is None, {called[named]} has names: name the {field} of all"
             )
     every = tuple(dict.fromkeys(name for own in known for name in own or ()))
     place = {name: number for number, name in enumerate(every)}
@@ -87,7 +90,7 @@ def _in_one_vocabulary(parts: list[Any], field: str, vocabulary: str) -> tuple[l
 
 
 def _require_common_clocks(
-    parts: list[Any], group: list[np.ndarray] | None, metadata: dict[str, Any]
+    parts: list[Any], called: Sequence[str], group: list[np.ndarray] | None, metadata: dict[str, Any]
 ) -> None:
     """Raise ValueError where a group is in several items, and its frames are counted from different times."""
     if group is None or parts[0].times is None or metadata["frame_rate"] is None:
@@ -106,6 +109,6 @@ def _require_common_clocks(
             if item != number and abs(time - origin) > frame:
                 who = (metadata["group_names"] or range(label + 1))[label]
                 raise ValueError(
-                    f"group {who!r} is in items[{item}] and items[{number}], which count its frames from different "
+                    f"group {who!r} is in {called[item]} and {called[number]}, which count its frames from different "
                     "times: read their tables together, or give them different groups"
                 )

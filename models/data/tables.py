@@ -2,13 +2,14 @@
 
 import dataclasses
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
 from ethogram.models.arguments import require_one_of, warn_user
 from ethogram.models.data.columns import Columns, as_names, label_columns, number_groups
+from ethogram.models.data.file_names import NameRule
 from ethogram.models.data.labels import VOCABULARIES, coded_fields
 from ethogram.models.data.metadata import ColumnName, Metadata
 from ethogram.models.data.padding import Column, FrameRows, pad_rows
@@ -17,7 +18,14 @@ from ethogram.models.data.spikes import find_spikes
 from ethogram.models.data.time_grid import SortedRows, clocks_of, frame_numbers
 from ethogram.models.data.times import Times, state_clock
 
-__all__ = ["read_table"]
+__all__ = ["file_rules", "read_table"]
+
+
+def file_rules(labels: Mapping[str, Any]) -> tuple[dict[str, NameRule], dict[str, Any]]:
+    """Columns that `open_table` reads from names of files, and columns of all labels."""
+    rules = {field: rule for field, rule in labels.items() if isinstance(rule, re.Pattern) or callable(rule)}
+    columns = {field: f"{field} of the file" for field in rules}
+    return {columns[field]: rule for field, rule in rules.items()}, {**labels, **columns}
 
 
 def read_table(
@@ -32,7 +40,7 @@ def read_table(
     *,
     missing: str,
     snap: Any = False,
-    row_numbers: Any = None,
+    called: Callable[[int], str] | None = None,
     codes: bool | str | Iterable[str] = False,
     text: Mapping[str, Any] | None = None,
     day_first: bool | None = None,
@@ -41,17 +49,12 @@ def read_table(
 ) -> dict[str, Any]:
     """Fields of `Trajectories`, still to be checked, of a table; parameters of ``Trajectories.from_table``.
 
-    Messages about times call rows by `row_numbers`, where the table is part of another, and else by their places.
+    Messages about times call rows as `called` says, where the table is part of another.
     """
     require_one_of("duplicates", duplicates, ("error", "first", "mean"))
     require_one_of("day_first", day_first, (None, True, False))
-    rules: dict[Any, Any] = {
-        f"{field} of the file": rule
-        for field, rule in (labels | {"sequence": sequence}).items()
-        if isinstance(rule, re.Pattern) or callable(rule)
-    }
-    labels = labels | {field: f"{field} of the file" for field in labels if f"{field} of the file" in rules}
-    sequence = "sequence of the file" if "sequence of the file" in rules else sequence
+    rules, renamed = file_rules(labels | {"sequence": sequence})
+    labels, sequence = {field: renamed[field] for field in labels}, renamed["sequence"]
     feature_names = as_names(features)
     if not feature_names and steps["states"] is None and steps["actions"] is None:
         raise ValueError(
@@ -102,8 +105,8 @@ def read_table(
     if time is not None:
         times = Times(read.values[order], read.zone)
         clocks = clocks_of(constants.get("group"), len(first_row), str(labels["group"]))
-        called = order if row_numbers is None else np.asarray(row_numbers)[order]
-        rows = SortedRows(lambda row: columns.row(called[row]), by_sequence, rank, place, clocks)
+        name_row = called or columns.row
+        rows = SortedRows(lambda row: name_row(order[row]), by_sequence, rank, place, clocks)
         frame = frame_numbers(times.values, step, rows, str(time), snap, duplicates)
         metadata = state_clock(metadata, times, step, by_sequence)
     elif snap is not False:

@@ -141,7 +141,7 @@ def _is_iso(text: str) -> bool:
     return True
 
 
-def step_length(step: Any, times: np.ndarray) -> float:
+def step_length(step: Any, times: np.ndarray, name: str = "step") -> float:
     """The step in the units of ``times``, in seconds where these are dates or durations.
 
     Parameters
@@ -150,13 +150,13 @@ def step_length(step: Any, times: np.ndarray) -> float:
         or offset of pandas, such as "10min".
     """
     if times.dtype.kind in "mM":
-        length = _seconds(step)
+        length = _seconds(step, name)
     elif isinstance(step, numbers.Real) and not isinstance(step, bool | np.bool_ | np.timedelta64):
         length = _float(step)
     else:
         raise TypeError(f"step is {step!r}, but times are numbers: give a number")
     if not 0 < length < np.inf:
-        raise ValueError(f"step is {step}: the time between frames must be positive and finite")
+        raise ValueError(f"{name} is {step}: it must be positive and finite")
     return length
 
 
@@ -167,7 +167,7 @@ def _float(step: Any) -> float:
         return np.inf
 
 
-def _seconds(step: Any) -> float:
+def _seconds(step: Any, name: str) -> float:
     import pandas
 
     if isinstance(step, datetime.timedelta | np.timedelta64 | str) or hasattr(step, "freqstr"):
@@ -181,7 +181,7 @@ def _seconds(step: Any) -> float:
         except (ValueError, OverflowError, TypeError):
             pass
     raise TypeError(
-        f"step is {step!r}, but times are dates or durations: give a datetime.timedelta, or a duration of fixed "
+        f"{name} is {step!r}, but times are dates or durations: give a datetime.timedelta, or a duration of fixed "
         'length such as "1s" or "10min"'
     )
 
