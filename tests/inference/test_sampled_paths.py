@@ -1,4 +1,4 @@
-"""Paths drawn from the posterior follow its exact distribution, by enumeration; labels agree over draws that switched."""
+"""Paths drawn from the posterior follow their exact distribution, by enumeration; labels agree over all draws."""
 
 from __future__ import annotations
 

@@ -96,7 +96,9 @@ def test_a_table_of_states_has_the_datas_own_times_and_labels(data):
     probability = np.where(PATHS[0][..., None] == np.arange(2), 0.8, 0.2) * (PATHS[0] >= 0)[..., None]
     states = HiddenStates(InferredRoles(PATHS[0], probability), NAMES, data)
     table = states.to_table()
-    assert len(table) == 9 and table["state"].tolist() == "rest rest walk walk rest walk walk rest rest".split()
+    assert (
+        len(table) == 9 and table["state"].tolist() == "rest rest walk walk rest walk walk rest rest".split()
+    )
     assert str(table["time"][0]) == "2024-05-01 22:30:00+02:00" and (table["probability"] == 0.8).all()
     path, again = states
     assert path is states.path and again is states.probability and "rest 56 %" in repr(states)

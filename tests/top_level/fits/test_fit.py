@@ -9,6 +9,7 @@ import jax
 import numpy as np
 import numpyro.distributions as dist
 import pytest
+import xarray
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 from scipy.special import log_ndtr, logsumexp
@@ -16,6 +17,7 @@ from scipy.stats import multivariate_normal
 
 import ethogram
 from ethogram import fits
+from ethogram.fits import estimates
 from ethogram.fits.fit_object import Fit
 from ethogram.fits.new_data import by_group, require_alike
 from ethogram.fits.report import about_fit
@@ -76,7 +78,11 @@ def test_names_of_roles_go_to_tables_exports_and_files(roles, role_data, tmp_pat
     assert roles.state_names == ("0", "1") and named.state_names == ("0", "walk")
     assert "transition[walk, 0]" in named.summary().index
     tree = named.to_arviz(num_draws=5)
-    assert tree.posterior["state"].values.tolist() == tree.posterior["next_state"].values.tolist() == ["0", "walk"]
+    assert (
+        tree.posterior["state"].values.tolist()
+        == tree.posterior["next_state"].values.tolist()
+        == ["0", "walk"]
+    )
     named.save(tmp_path / "fit")
     again = fits.load(tmp_path / "fit").rename({"walk": "run", 0: "rest"})
     assert set(again.states().to_table()["state"]) == {"rest", "run"}
@@ -368,3 +374,16 @@ def test_a_file_of_something_else_is_named(roles, tmp_path):
         ValueError, match="part cannot be read: data, key, method, method_reason, names, result, seconds"
     ):
         fits.load(tmp_path / "part")
+
+
+def test_the_one_feature_of_a_part_is_in_the_name_of_its_sites():
+    def labels(site, feature, name):
+        dims = {"state": ["rest"], feature: [name]}
+        return estimates._labels({site: xarray.DataArray(np.zeros((1, 1)), dims, list(dims))})
+
+    assert (
+        labels("step_mean", "step_feature", "step")
+        == labels("step_mean", "step_feature", 0)
+        == ["step_mean[rest]"]
+    )
+    assert labels("pose_mean", "pose_feature", "x") == ["pose_mean[rest, x]"]
