@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 
@@ -28,6 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         try:
             parser = _parser()
             arguments = parser.parse_args(argv)
+            arguments.typed = shlex.join(["ethogram", *(sys.argv[1:] if argv is None else argv)])
             if arguments.command is None:
                 parser.print_help()
                 return 0

@@ -61,7 +61,7 @@ def fit_table(arguments: argparse.Namespace) -> Fit:
         print(f"fitting {arguments.model}{f', number of roles: {size}' if size else ''}", flush=True)
         found = fit(key_fit, read.make_model(size), read.data, arguments.method, **settings)
         print(about_fit(found), flush=True)
-        _write(found, curve, out)
+        _write(found, curve, out, arguments.typed)
         if arguments.model == "intents":
             _print_peers(key_scores, read, arguments.method, settings)
         return found
@@ -133,7 +133,7 @@ def _print_peers(key: Any, read: SizedModels, method: str, settings: dict[str, A
     print(format_table(rows), flush=True)
 
 
-def _write(found: Fit, curve: ScoreCurve | None, out: Path) -> None:
+def _write(found: Fit, curve: ScoreCurve | None, out: Path, command: str) -> None:
     """Write each result when it is complete, the fit first; at the end, those of an earlier fit are gone.
 
     ValueError, after all others are written, where some cannot be.
@@ -160,7 +160,7 @@ def _write(found: Fit, curve: ScoreCurve | None, out: Path) -> None:
         "figure.png": draw,
         "figure.pdf": draw,
         **({} if curve is None else {"scores.png": draw, "scores.pdf": draw}),
-        "report.html": lambda path: write_report(found, path, curve),
+        "report.html": lambda path: write_report(found, path, curve, command),
     }
     if found.has_draws:  # last: HDF5 may end the process where the disk is full
         writers["fit.nc"] = lambda path: found.to_arviz().to_netcdf(str(path), engine="h5netcdf")

@@ -61,13 +61,22 @@ class Fit:
     result : what the algorithm returned: a `ConjugateResult`, a `SampledPosterior`, a `RefreshedPosterior`, an
         `ImitationResult`, a `RewardFit`, an `IntentFit`, a `MaxEntropyFit` or a `MarginalMAPResult`.
     seconds : of wall time, with compilation.
+    code : the call of `ethogram.fit` as Python; empty where there was none.
     """
 
     def __init__(
-        self, model: Any, data: Any, method: str, method_reason: str, result: Any, seconds: float, key: Array
+        self,
+        model: Any,
+        data: Any,
+        method: str,
+        method_reason: str,
+        result: Any,
+        seconds: float,
+        key: Array,
+        code: str = "",
     ) -> None:
         self.model, self.data, self.method, self.method_reason = model, data, method, method_reason
-        self.result, self.seconds = result, seconds
+        self.result, self.seconds, self.code = result, seconds, code
         self._key, self._system = key, system_of(model, result)
 
     def __repr__(self) -> str:
@@ -225,11 +234,14 @@ class Fit:
                 "policies are objects of other libraries, which files of arrays cannot hold: save fit.result.policies "
                 "as their library says, and the roles by fit.result.fit.posterior.save"
             )
-        names = ("model", "data", "method", "method_reason", "result", "seconds", "_key")
+        names = ("model", "data", "method", "method_reason", "result", "seconds", "_key", "code")
         storage.write(path, {"fit": {name.lstrip("_"): getattr(self, name) for name in names}})
 
     def report(self, path: str | os.PathLike) -> Path:
-        """Write a page of HTML that needs no other file: data, method, convergence, estimates, the figure.
+        """Write a page of HTML that needs no other file, for screens of any width.
+
+        What was read, how it was fitted, what was found in words, figure and tables, the parameters folded, the call as
+        Python, and how to cite software and model.
 
         Raises
         ------
@@ -259,7 +271,7 @@ def load(path: str | os.PathLike) -> Any:
     if not (isinstance(content, dict) and isinstance(content.get("fit"), dict)):
         return load_posterior(path)
     found = content["fit"]
-    kinds = {"method": str, "method_reason": str, "seconds": float, "key": Array}
+    kinds = {"method": str, "method_reason": str, "seconds": float, "key": Array, "code": str}
     wrong = [name for name, kind in kinds.items() if not isinstance(found.get(name), kind)]
     missing = sorted(found.keys() ^ {*kinds, "model", "data", "result"}) or wrong
     if missing:
