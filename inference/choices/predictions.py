@@ -102,8 +102,8 @@ def choice_error(predicted: ArrayLike, data: Decisions) -> float:
     if predicted.dtype.kind not in "iuf":
         raise TypeError(f"predicted has dtype {predicted.dtype}: pass indices of options")
     options = np.arange(data.legal.shape[1])
-    cure = f", not an option: pass indices from 0 to {options[-1]}"
-    refuse(~np.isin(predicted, options), "predicted", predicted, cure)
+    fix = f", not an option: pass indices from 0 to {options[-1]}"
+    refuse(~np.isin(predicted, options), "predicted", predicted, fix)
     return float(np.average(predicted != chosen, weights=_counts(data)))
 
 
@@ -187,9 +187,9 @@ def calibration(probabilities: ArrayLike, data: Decisions, num_bins: int = 10) -
     return Calibration(edges[:-1][some], edges[1:][some], total, hits, error, count[some])
 
 
-def _require_shape(name: str, array: np.ndarray, shape: tuple[int, ...], cure: str) -> None:
+def _require_shape(name: str, array: np.ndarray, shape: tuple[int, ...], fix: str) -> None:
     if array.shape != shape:
-        raise ValueError(f"{name} has shape {array.shape}, not {shape}: pass {cure}")
+        raise ValueError(f"{name} has shape {array.shape}, not {shape}: pass {fix}")
 
 
 def _counts(data: Decisions) -> np.ndarray:

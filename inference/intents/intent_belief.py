@@ -50,7 +50,7 @@ class BelievedAgent(NamedTuple):
 
 @short_repr
 class BeliefReport(NamedTuple):
-    """What a step has told.
+    """What a step says of the intents.
 
     Attributes
     ----------
@@ -133,7 +133,7 @@ class IntentBelief(NamedTuple):
         return cls(*_started(bound, sites, num_draws == 0, tuple(batch_shape)))
 
     def step(self, state: Any, action: Any, stay: Any = None) -> tuple[IntentBelief, BeliefReport]:
-        """The belief after one more step of every agent, and what the step has told.
+        """The belief after one more step of every agent, and what the step says of the intents.
 
         Parameters
         ----------

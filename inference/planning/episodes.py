@@ -86,6 +86,8 @@ def play_episodes(
         for method in methods:
             if not callable(getattr(given, method, None)):
                 raise TypeError(f"{name} is {type(given).__name__}, which has no {method}()")
+    if settings is not None and not isinstance(settings, Mapping):
+        raise TypeError(f"settings is {type(settings).__name__}: expected values by name")
     given = _as_json({"seed": seed, **(settings or {})})
     done: list[dict[str, Any]] = []
     writer = None

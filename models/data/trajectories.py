@@ -448,7 +448,7 @@ def check(data: Any) -> Trajectories:
         If the data are no ``Trajectories`` or an array has the wrong dtype.
     ValueError
         If shapes disagree, a length or label is out of range, an observed frame is infinite or has no feature, or
-        ``observed`` is True beyond a length. The message names the place and the cure.
+        ``observed`` is True beyond a length. The message names the place and how to fix it.
     """
     if not isinstance(data, Trajectories):
         raise TypeError(

@@ -328,8 +328,8 @@ class MDP:
             raise ValueError(
                 f"policy has shape {policy.shape}, not (state, action), which is {self.transitions.shape}"
             )
-        cure = "use expect and push, which need no table"
-        require_room("policy_matrix", (self.num_states, self.num_states), policy.dtype, cure)
+        fix = "use expect and push, which need no table"
+        require_room("policy_matrix", (self.num_states, self.num_states), policy.dtype, fix)
         return _matrix(self.transitions.for_solvers(), policy)
 
     def probability(self, states: Any, actions: Any, next_states: Any) -> Float[Array, "..."]:
@@ -449,8 +449,8 @@ def _read_mask(mask: Any, shape: tuple[int, int]) -> Array:
     if mask.shape != shape:
         raise ValueError(f"action_mask has shape {mask.shape}, not (state, action), which is {shape}")
     if is_concrete(mask):
-        cure = "give every state at least one, if only to stay"
-        require(np.asarray(mask).any(1), "action_mask", mask, "has no available action", cure)
+        fix = "give every state at least one, if only to stay"
+        require(np.asarray(mask).any(1), "action_mask", mask, "has no available action", fix)
     return concretely(lambda xp, x: xp.asarray(x), mask)
 
 

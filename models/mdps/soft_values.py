@@ -167,9 +167,9 @@ def soft_values(
         batch = common_batch(came, batch, initial.shape[:-1])
     environment, dtype = read_environment(mdp, reward, initial)
     if method == "direct":
-        cure = 'pass method="newton", which works for any number of states'
+        fix = 'pass method="newton", which works for any number of states'
         require_room(
-            "the linear system of method 'direct'", (*batch, mdp.num_states, mdp.num_states), dtype, cure
+            "the linear system of method 'direct'", (*batch, mdp.num_states, mdp.num_states), dtype, fix
         )
     controls = Controls(interest, initial, tol, max_steps)
     return _solve(environment, reward, dtype, controls, method, batch)

@@ -162,9 +162,9 @@ def _draw(acts: SwitchingPolicies, key: Array, sample_shape: tuple[int, ...]) ->
         state, intent = now
         key_action, key_next, key_intent = jax.random.split(key, 3)
         action = jax.random.categorical(key_action, acts.log_policy[intent, state])
-        arrived = acts.mdp.transitions.draw(key_next, state, action).astype(state.dtype)
+        next_state = acts.mdp.transitions.draw(key_next, state, action).astype(state.dtype)
         later = jax.random.categorical(key_intent, log_transition[intent]).astype(intent.dtype)
-        return (arrived, later), (jnp.stack([state, action.astype(state.dtype)], -1), intent)
+        return (next_state, later), (jnp.stack([state, action.astype(state.dtype)], -1), intent)
 
     began = (first_states(acts, key_start, shape), first.astype(np.int32))
     drawn, intents = lax.scan(step, began, jax.random.split(key_steps, acts.length))[1]

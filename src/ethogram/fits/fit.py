@@ -73,4 +73,4 @@ def fit(key: Array, model: Any, data: Any = None, method: str = "auto", **settin
     result = jax.block_until_ready(methods.by_name[name].run(key_fit, model, data, settings))
     seconds = time.perf_counter() - begin
     reason, code = methods.reason if method == "auto" else "", call_as_code(key, model, data, name, settings)
-    return Fit(model, data, name, reason, result, seconds, key_draws, code)
+    return Fit(model, data, name, reason, result, seconds, key_draws, code=code)

@@ -48,20 +48,21 @@ summary { cursor: pointer; } .note { color: #8a4b00; }
 <h2>The same again</h2>$code
 <h2>Citation</h2>$citation</body></html>
 """)
+NO_CALL = "# fit: put together from its parts, not by a call of ethogram.fit"
 MOST_ROWS = 60
 MAX_SVG_BYTES = 2_000_000
 """Above it a figure is a PNG."""
 
 
 def write_report(
-    fit: Any, path: str | os.PathLike, scores: ScoreCurve | None = None, command: str | None = None
+    fit: Any, path: str | os.PathLike, scores: ScoreCurve | None = None, code: str | None = None
 ) -> Path:
     """The page of a fit, written to `path`.
 
     Parameters
     ----------
     scores : held-out scores by which the size of the model was picked.
-    command : that was typed, with the names of the files that it read.
+    code : in Python, what reads the data and makes ``fit``; None for the call, of data that Python has made.
     """
     import ethogram
 
@@ -88,7 +89,7 @@ def write_report(
         count=f"{len(table)} estimates",
         table=_table(table),
         rest=f"{rest} more rows: fit.summary() has them all." if rest > 0 else "",
-        code=_code(fit, command),
+        code=_pre(f"{code or fit.code or NO_CALL}\nprint(fit.summary())"),
         citation="".join(map(_paragraph, [SOFTWARE.format(version=ethogram.__version__), *papers])),
     )
     with replacing(path, "w", encoding="utf-8") as file:
@@ -102,17 +103,8 @@ def _paragraph(text: str) -> str:
 
 def _table(table: Any) -> str:
     """The first rows of a table, in a box of its own that scrolls on a narrow screen."""
-    shown = table.head(MOST_ROWS).to_html(border=0, float_format="{:.4g}".format, na_rep="-")
+    shown = table.head(MOST_ROWS).dropna(axis=1, how="all").to_html(border=0, float_format="{:.4g}".format, na_rep="-")
     return f'<div class="wide">{shown}</div>'
-
-
-def _code(fit: Any, command: str | None) -> str:
-    """The command, and Python to go on from its results; or the call, which cannot read data that Python has made."""
-    if command is None:
-        code = fit.code or "# put together from its parts, not by a call of ethogram.fit"
-        return _pre(f"{code}\nprint(fit.summary())")
-    python = 'import ethogram\n\nfit = ethogram.load("fit.ethogram")  # in the folder of this page'
-    return f"{_pre(command)}<p>To go on in Python:</p>{_pre(python)}"
 
 
 def _pre(code: str) -> str:
