@@ -60,7 +60,7 @@ def as_code(value: Any) -> str:
         return repr(value) if np.isfinite(value) else f"float('{value}')"
     if isinstance(value, np.ndarray | Array) and value.size <= MOST_NUMBERS:
         return f"np.array({np.asarray(value).tolist()})" if np.isfinite(value).all() else _refuse(value)
-    if isinstance(value, list | tuple):
+    if type(value) in (list, tuple):
         ends = "[]" if isinstance(value, list) else ("(", ",)" if len(value) == 1 else ")")
         return f"{ends[0]}{', '.join(map(as_code, value))}{ends[1]}"
     if isinstance(value, dict):

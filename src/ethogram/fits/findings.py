@@ -15,6 +15,8 @@ PRICE = re.compile(r"price|cost|fare|toll|fee\b", re.IGNORECASE)
 LEAST_SHARE = 0.005
 """States that hold less of the time are counted, not named."""
 MOST_REWARDED = 10
+MOST_LEVELS = 20
+"""Agents or groups of a table."""
 
 
 class Findings(NamedTuple):
@@ -39,19 +41,34 @@ def findings(fit: Any) -> Findings:
 
 
 def _of_states(fit: Any) -> Findings:
+    """Shares of the time and mean bouts, tables of both, of transitions, and of shares by group or agent."""
     try:
-        probability = np.asarray(fit.states().probability, float)
-    except TypeError:  # there are none
+        budget, dwell = fit.time_budget(), fit.dwell_times()
+    except TypeError:  # no hidden states
         return Findings([], {})
-    share = probability.sum((0, 1)) / probability.sum()
-    names = getattr(fit, "state_names", None) or [*map(str, range(len(share)))]
-    order = [at for at in np.argsort(-share, kind="stable") if share[at] >= LEAST_SHARE]
-    held = ", ".join(f"{names[at]} {100 * share[at]:.0f} %" for at in order)
-    rest = f"; {len(share) - len(order)} others hold less than {100 * LEAST_SHARE:g} % each"
-    sentence = f"Shares of the time by state: {held}{rest if len(order) < len(share) else ''}."
-    methods = {"Time budgets": "time_budget", "Dwell times": "dwell_times", "Transitions": "transitions"}
-    tables = {title: getattr(fit, method)() for title, method in methods.items() if hasattr(fit, method)}
-    return Findings([sentence], tables)
+    shown = budget[budget["mean"] >= LEAST_SHARE].sort_values("mean", ascending=False, kind="stable")
+    unit = fit.data.metadata.time_unit if fit.data.metadata.frame_rate else None
+    sentences = [
+        f"{name}: {100 * row['mean']:.1f} % of the recorded time (90 % interval {100 * row['lower']:.1f} to "
+        f"{100 * row['upper']:.1f} %), in bouts of {_duration(dwell['mean'][name], unit)} on average."
+        for name, row in shown.iterrows()
+    ]
+    if len(shown) < len(budget):
+        held = f"{len(budget) - len(shown)} states hold less than {100 * LEAST_SHARE:g} % of the time each."
+        sentences.append(held)
+    tables = {"Shares of the time": budget, "Durations of bouts": dwell, "Next states": fit.transitions()}
+    for field in ("group", "agent"):
+        labels = getattr(fit.data, field)
+        if labels is not None and 2 <= len(np.unique(labels)) <= MOST_LEVELS:
+            tables[f"Shares of the time by {field}"] = fit.time_budget(by=field)
+    return Findings(sentences, tables)
+
+
+def _duration(value: Any, unit: str | None) -> str:
+    """A duration that is a timedelta, or a number of units or frames."""
+    if hasattr(value, "round") and hasattr(value, "components"):
+        return str(value.round("s")).removeprefix("0 days ").replace("1 days", "1 day").replace(" 0", " ")
+    return f"{value:.3g} {unit or 'frames'}"
 
 
 def _of_choices(fit: Any) -> Findings:
@@ -67,13 +84,13 @@ def _of_choices(fit: Any) -> Findings:
     site = "v" if data.subject is None else "v_loc"
     values = {name: table.loc[f"{site}[{name}]"] for name in names if f"{site}[{name}]" in table.index}
     signs = {
-        "Chosen more often with more": [name for name, row in values.items() if row["lower"] > 0],
-        "less often with more": [name for name, row in values.items() if row["upper"] < 0],
-        "undecided, since the 90 % interval includes 0": [
+        "Options are chosen more often with more": [name for name, row in values.items() if row["lower"] > 0],
+        "Options are chosen less often with more": [name for name, row in values.items() if row["upper"] < 0],
+        "Undecided, since the 90 % interval includes 0:": [
             name for name, row in values.items() if row["lower"] <= 0 <= row["upper"]
         ],
     }
-    sentences = ["; ".join(f"{words}: {few_names(which)}" for words, which in signs.items() if which) + "."]
+    sentences = [f"{words} {few_names(which)}." for words, which in signs.items() if which]
     bands = {name: marginal_effects(fit.model, fit.result.sites, data, at) for at, name in enumerate(names)}
     slots = data.metadata.action_names or [f"option {slot}" for slot in range(data.legal.shape[1])]
     rows = {
@@ -81,7 +98,8 @@ def _of_choices(fit: Any) -> Findings:
         for name, band in bands.items()
         for at, slot in enumerate(slots)
     }
-    effect = pandas.DataFrame.from_dict(rows, "index", columns=["mean", "lower", "upper"])
+    index = pandas.MultiIndex.from_tuples(list(rows), names=["feature", "option"])
+    effect = pandas.DataFrame(list(rows.values()), index, ["mean", "lower", "upper"])
     tables = {"Percentage points of its share that an option gains by one more unit of a feature": effect}
     price = next((name for name in names if PRICE.search(name)), None)
     if price is not None and len(names) > 1 and data.subject is None:
@@ -90,9 +108,11 @@ def _of_choices(fit: Any) -> Findings:
             for at, name in enumerate(names)
             if name != price
         }
+        units = dict(zip(names, data.metadata.feature_units or (), strict=False))
+        money = units.get(price) or f"units of {price}"
         sentences += [
-            f"Willingness to pay for one unit of {name}: {float(band.median):.3g} units of {price} (90 % interval "
-            f"{float(band.lower):.3g} to {float(band.upper):.3g})."
+            f"Willingness to pay for one more {units.get(name) or 'unit'} of {name}: {float(band.median):.3g} {money} "
+            f"(90 % interval {float(band.lower):.3g} to {float(band.upper):.3g})."
             for name, band in paid.items()
         ]
     return Findings(sentences, tables)

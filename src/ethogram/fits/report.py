@@ -103,7 +103,11 @@ def _paragraph(text: str) -> str:
 
 def _table(table: Any) -> str:
     """The first rows of a table, in a box of its own that scrolls on a narrow screen."""
-    shown = table.head(MOST_ROWS).dropna(axis=1, how="all").to_html(border=0, float_format="{:.4g}".format, na_rep="-")
+    shown = (
+        table.head(MOST_ROWS)
+        .dropna(axis=1, how="all")
+        .to_html(border=0, float_format="{:.4g}".format, na_rep="-")
+    )
     return f'<div class="wide">{shown}</div>'
 
 
