@@ -67,6 +67,7 @@ class Fit:
     result : what the algorithm returned: a `ConjugateResult`, a `SampledPosterior`, a `RefreshedPosterior`, an
         `ImitationResult`, a `RewardFit`, an `IntentFit`, a `MaxEntropyFit` or a `MarginalMAPResult`.
     seconds : of wall time, with compilation.
+    code : the call of `ethogram.fit` as Python; empty where there was none.
     """
 
     def __init__(
@@ -79,9 +80,10 @@ class Fit:
         seconds: float,
         key: Array,
         names: Mapping[int, str] | None = None,
+        code: str = "",
     ) -> None:
         self.model, self.data, self.method, self.method_reason = model, data, method, method_reason
-        self.result, self.seconds = result, seconds
+        self.result, self.seconds, self.code = result, seconds, code
         self._key, self._system, self._names = key, system_of(model, result), dict(names or {})
 
     def __repr__(self) -> str:
@@ -150,7 +152,8 @@ class Fit:
         self._require_states()
         named = renamed(self._system.num_states(self), names, self._names)
         given = (self.model, self.data, self.method, self.method_reason, self.result, self.seconds, self._key)
-        return Fit(*given, names=named)
+        code = f"{self.code}\nfit = fit.rename({dict(names)!r})" if self.code else ""
+        return Fit(*given, names=named, code=code)
 
     def _require_states(self) -> None:
         if not self._system.num_states(self):
@@ -421,11 +424,14 @@ class Fit:
                 "policies are objects of other libraries, which files of arrays cannot hold: save fit.result.policies "
                 "as their library says, and the roles by fit.result.fit.posterior.save"
             )
-        names = ("model", "data", "method", "method_reason", "result", "seconds", "_key", "_names")
+        names = ("model", "data", "method", "method_reason", "result", "seconds", "_key", "_names", "code")
         storage.write(path, {"fit": {name.lstrip("_"): getattr(self, name) for name in names}})
 
     def report(self, path: str | os.PathLike) -> Path:
-        """Write a page of HTML that needs no other file: data, method, convergence, estimates, the figure.
+        """Write a page of HTML that needs no other file, for screens of any width.
+
+        What was read, how it was fitted, what was found in words, figure and tables, the parameters folded, the call as
+        Python, and how to cite software and model.
 
         Raises
         ------
@@ -455,7 +461,7 @@ def load(path: str | os.PathLike) -> Any:
     if not (isinstance(content, dict) and isinstance(content.get("fit"), dict)):
         return load_posterior(path)
     found = content["fit"]
-    kinds = {"method": str, "method_reason": str, "seconds": float, "key": Array, "names": dict}
+    kinds = {"method": str, "method_reason": str, "seconds": float, "key": Array, "names": dict, "code": str}
     wrong = [name for name, kind in kinds.items() if not isinstance(found.get(name), kind)]
     missing = sorted(found.keys() ^ {*kinds, "model", "data", "result"}) or wrong
     if missing:

@@ -384,7 +384,8 @@ def test_a_file_of_something_else_is_named(roles, tmp_path):
             write(tmp_path / "missing" / "file")
     storage.write(tmp_path / "part", {"fit": {"model": roles.model}})
     with pytest.raises(
-        ValueError, match="part cannot be read: data, key, method, method_reason, names, result, seconds"
+        ValueError,
+        match="part cannot be read: code, data, key, method, method_reason, names, result, seconds",
     ):
         fits.load(tmp_path / "part")
 
