@@ -17,8 +17,8 @@
 # time that animals rest, forage and travel, by hour of the day, and to the difference between the sexes with an
 # interval that one can publish.
 #
-# The file is simulated, so that the truth is known: `examples/simulate_field_files.py` made it. Put the path of your own
-# in its place.
+# The file is simulated, so that the truth is known: `examples/simulate_field_files.py` made it. Put the path of
+# your own in its place.
 
 # %%
 import jax
@@ -35,9 +35,9 @@ STEPS, RESTARTS, DRAWS = 500, 8, 200  # of the fit; paths that tables are made o
 # %% [markdown]
 # ## From the file to steps and turns
 #
-# Fixes are some seconds late: `snap=True` moves them to their half hour. Rows that Movebank marks as outliers are missing.
-# Two fixes are 90 km off, and nobody marked them: `max_speed` (metres per second) finds fixes that can neither be reached
-# nor left. Without it they would become a state of their own.
+# Fixes are some seconds late: `snap=True` moves them to their half hour. Rows that Movebank marks as outliers are
+# missing. Two fixes are 90 km off, and nobody marked them: `max_speed` (metres per second) finds fixes that can
+# neither be reached nor left. Without it they would become a state of their own.
 
 # %%
 positions = tracking.read_movebank(

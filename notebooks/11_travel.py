@@ -64,7 +64,8 @@ plt.show()
 # %%
 worth = ethogram.choices.willingness_to_pay(model, fit.result.sites, data, "hours", "euros")
 print(
-    f"an hour saved is worth {-worth.median:.1f} euros, 90 % interval {-worth.upper:.1f} to {-worth.lower:.1f}; truth 12"
+    f"an hour saved is worth {-worth.median:.1f} euros, "
+    f"90 % interval {-worth.upper:.1f} to {-worth.lower:.1f}; truth 12"
 )
 
 # %% [markdown]
@@ -88,10 +89,10 @@ print(f"{score.mean:.3f} +- {score.se:.3f} nats per trip; by chance {chance:.3f}
 # Shares of the modes, with trains at twice the price.
 
 # %%
-train_place = 3  # modes are in alphabetical order
+modes = data.metadata.action_names
 dearer = np.array(data.features)
-dearer[:, train_place, 1] *= 2
+dearer[:, modes.index("train"), data.metadata.feature_names.index("euros")] *= 2
 for name, given in (("now", data), ("trains at twice the price", data._replace(features=dearer))):
     shares = ethogram.choices.choice_shares(model, fit.result.sites, given)
-    each = ", ".join(f"{100 * share:.0f} %" for share in shares.mean)
-    print(f"{name}: bicycle, bus, car, train: {each}")
+    each = ", ".join(f"{mode} {100 * share:.0f} %" for mode, share in zip(modes, shares.mean, strict=True))
+    print(f"{name}: {each}")
