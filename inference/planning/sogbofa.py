@@ -56,7 +56,7 @@ class Plan(NamedTuple):
     value : of the plan by forward marginals, an estimate of the sum of `depth` rewards.
     marginals : (time, action) probabilities that the plan is made of; the first row is the action taken.
     depth : steps that it looks ahead, no more than are left of the episode.
-    num_steps, num_climbs : steps of every restart, and number of ascents that converged.
+    num_steps : of every restart.
     finished : whether `max_steps` were made before the time was over.
     seconds : of wall time.
     """
@@ -67,7 +67,6 @@ class Plan(NamedTuple):
     marginals: Float[np.ndarray, "time action"]
     depth: int
     num_steps: int
-    num_climbs: int
     finished: bool
     seconds: float
 
@@ -112,7 +111,6 @@ class _Climbs(NamedTuple):
     position: Array  # (time, action, restart) of the actions that are searched
     begins: Array  # (restart,) whether an ascent begins at a random point
     converged: Array  # (time, action, restart) where the last ascent that converged was
-    num_climbs: Array  # () converged
     key: Array
 
 
@@ -212,7 +210,6 @@ def plan(
         marginals,
         left_steps,
         steps,
-        int(climbs.num_climbs),
         steps >= max_steps,
         time.perf_counter() - begin,
     )
@@ -336,8 +333,7 @@ def _climbs(key: Array, search: _Search, num_restarts: int, start: Any) -> _Clim
     given = position.astype(search.low.dtype)
     converged = np.broadcast_to(np.asarray(search.least()), given.shape)
     begins = np.arange(num_restarts) >= (0 if start is None else 1)
-    given, begins, converged, done = jax.device_put((given, begins, converged, np.int32(0)))
-    return _Climbs(given, begins, converged, done, key)
+    return _Climbs(*jax.device_put((given, begins, converged)), key)
 
 
 @functools.partial(jax.jit, static_argnames="depth")
@@ -354,7 +350,7 @@ def _advance(search: _Search, climbs: _Climbs, steps: Any, depth: int) -> _Climb
         position = line_search(value, gradient, before, search.inside, rounds=LINE_SEARCH_ROUNDS)
         ended = jnp.sqrt(jnp.mean(jnp.square(position - before), (0, 1))) <= CONVERGED_CHANGE
         converged = jnp.where(ended, position, climbs.converged)
-        return _Climbs(position, ended, converged, climbs.num_climbs + ended.sum(dtype=jnp.int32), key)
+        return _Climbs(position, ended, converged, key)
 
     return lax.fori_loop(0, steps, one, climbs)
 
