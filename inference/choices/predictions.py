@@ -20,6 +20,7 @@ from ethogram.models.arguments import is_concrete, refuse, require_integer, requ
 from ethogram.models.choices.decisions import Decisions, HostOrDevice, weights_of
 from ethogram.models.choices.noisy_mdp import ChoiceProblem, NoisyMDP
 from ethogram.models.choices.probit_choice import ProbitChoice
+from ethogram.models.printing import short_repr
 
 __all__ = [
     "Calibration",
@@ -127,6 +128,7 @@ def noise_floor(utilities: ArrayLike, data: Decisions) -> float:
     return float(np.average(1 - best, weights=_counts(data)))
 
 
+@short_repr
 class Calibration(NamedTuple):
     """Calibration table of predicted probabilities, one row per bin.
 

@@ -30,6 +30,7 @@ from ethogram.models.chains.log_space import safe_log
 from ethogram.models.intents.agent_markov import AgentMarkov
 from ethogram.models.intents.agent_trace import log_stay_evidence
 from ethogram.models.intents.updates import agent_tables
+from ethogram.models.printing import short_repr
 
 __all__ = ["BeliefReport", "BelievedAgent", "IntentBelief"]
 
@@ -47,6 +48,7 @@ class BelievedAgent(NamedTuple):
     log_stay: Array  # (label, intent, next intent): changed, stayed, unknown
 
 
+@short_repr
 class BeliefReport(NamedTuple):
     """What a step says of the intents.
 
@@ -68,6 +70,7 @@ class BeliefReport(NamedTuple):
     unlike: Float[Array, "*batch"]
 
 
+@short_repr
 class IntentBelief(NamedTuple):
     """The belief after the steps so far, of one agent or a batch of them; made by :meth:`start`.
 

@@ -46,6 +46,7 @@ from ethogram.models.arguments import (
     require_one_of,
 )
 from ethogram.models.networks.marginal_map import MarginalMAP
+from ethogram.models.printing import short_repr
 
 __all__ = ["METHODS", "ImpossibleEvidenceError", "MarginalMAPResult", "solve_mmap"]
 
@@ -65,6 +66,7 @@ class ImpossibleEvidenceError(ValueError):
     """The evidence has probability zero."""
 
 
+@short_repr
 class MarginalMAPResult(NamedTuple):
     """The best assignment found for a marginal MAP query.
 

@@ -18,11 +18,13 @@ import numpy as np
 
 from ethogram.inference.checkpoint import check_path
 from ethogram.models.arguments import require_integer, warn_user
+from ethogram.models.printing import short_repr
 from ethogram.models.whole_files import replacing
 
 __all__ = ["Episodes", "begin_episode", "play_episodes"]
 
 
+@short_repr
 class Episodes(NamedTuple):
     """What happened in the episodes of a policy.
 

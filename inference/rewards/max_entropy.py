@@ -43,6 +43,7 @@ from ethogram.models.mdps.policy_values import read_interest
 from ethogram.models.mdps.soft_curvature import likelihood_curvature
 from ethogram.models.mdps.soft_policy import demonstration_counts, require_possible
 from ethogram.models.mdps.soft_values import soft_values
+from ethogram.models.printing import short_repr
 
 __all__ = ["MaxEntropyFit", "fit_max_entropy"]
 
@@ -54,6 +55,7 @@ POLISHING, NEWTON_AT_MOST = 20, 500
 """Newton steps at most after L-BFGS, and weights up to which their Hessian is computed."""
 
 
+@short_repr
 class MaxEntropyFit(NamedTuple):
     """Maximum-entropy estimate of a reward.
 
@@ -266,9 +268,7 @@ def _shares(mdp: MDP, data: Any) -> tuple[np.ndarray, np.ndarray]:
     if not isinstance(data, Trajectories):
         raise TypeError(f'demonstrations is {type(data).__name__}: horizon="trace" needs Trajectories')
     trajectories.check(data)
-    if data.states is None:
-        raise ValueError("data.states is None: give states (sequence, time)")
-    if data.actions is None:
+    if data.actions is None and data.states is not None:
         data = data._replace(actions=np.full(np.shape(data.states), -1))
     mdp.require_names_of(data)
     steps = read_steps(data, mdp.num_states, mdp.num_actions, said=False)

@@ -12,11 +12,13 @@ from jaxtyping import Array, Float
 from ethogram.models.arguments import concretely, is_concrete, require, require_reals
 from ethogram.models.families.conjugate_block import ConjugateBlock
 from ethogram.models.families.divergences import Divergence
+from ethogram.models.printing import short_repr
 
 __all__ = ["Known", "PartlyKnown"]
 
 
 @jax.tree_util.register_dataclass
+@short_repr
 @dataclasses.dataclass(frozen=True, eq=False)
 class Known:
     """Known parameter values; rows of NaN are unknown.

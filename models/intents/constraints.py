@@ -16,6 +16,7 @@ import jax
 import numpy as np
 
 from ethogram.models.arguments import require_integer, require_number, require_one_of
+from ethogram.models.printing import short_repr
 
 __all__ = ["Bounds", "IntentConstraints", "bounds_of", "check_constraints"]
 
@@ -68,6 +69,7 @@ class _Builder:
 
 
 @jax.tree_util.register_dataclass
+@short_repr
 @dataclasses.dataclass(frozen=True, eq=False)
 class IntentConstraints:
     """Constraints on an agent, for :class:`~ethogram.models.intents.AgentMarkov`.

@@ -29,6 +29,7 @@ from ethogram.models.arguments import (
 from ethogram.models.data.state_action_steps import earlier, log_prob_of_actions, read_steps
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.mdps.transitions import DeterministicTransitions, SparseTransitions
+from ethogram.models.printing import short_repr
 
 if TYPE_CHECKING:
     from ethogram.models.mdps.mdp import MDP
@@ -39,6 +40,7 @@ MOST_STATES = 1_000_000
 """Histories that are listed; solvers take arrays of this length."""
 
 
+@short_repr
 class History(NamedTuple):
     """An MDP whose states are histories of another one, and what takes features and data there.
 
@@ -174,6 +176,7 @@ jax.tree_util.register_pytree_node(
 )
 
 
+@short_repr
 class HistoryAgent(NamedTuple):
     """An agent whose actions depend on its history.
 

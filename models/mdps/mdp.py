@@ -37,11 +37,15 @@ from ethogram.models.mdps.from_tables import concentrations, read_counts, read_g
 from ethogram.models.mdps.history import History, history_of
 from ethogram.models.mdps.transitions import DenseTransitions, DeterministicTransitions, SparseTransitions
 from ethogram.models.model_object import model_object, static_field
+from ethogram.models.printing import printed_as
 
 __all__ = ["MDP", "read_reward"]
 
 
 @model_object
+@printed_as(
+    lambda mdp: "MDP({} states, {} actions, discount {:g})".format(*mdp.transitions.shape, mdp.discount)
+)
 class MDP:
     """A Markov decision process without its reward.
 

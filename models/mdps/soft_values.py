@@ -44,6 +44,7 @@ from ethogram.models.mdps.policy_values import (
     read_interest,
     require_converged,
 )
+from ethogram.models.printing import short_repr
 
 __all__ = ["SoftSolution", "soft_policy", "soft_values"]
 
@@ -51,6 +52,7 @@ METHODS = {"newton": 100, "direct": 100, "value_iteration": 1_000_000}
 """Methods, and the default of `max_steps` for each."""
 
 
+@short_repr
 class SoftSolution(NamedTuple):
     """Values and policy of a soft-optimal agent; with ``all_steps=True`` they have an axis ``time`` before ``state``.
 

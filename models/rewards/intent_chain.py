@@ -38,6 +38,7 @@ from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.families.exponential_family import Dirichlet
 from ethogram.models.mdps.mdp import MDP
 from ethogram.models.mdps.soft_policy import first_states, spread
+from ethogram.models.printing import short_repr
 
 __all__ = [
     "IntentChain", "SimulatedIntents", "SwitchingPolicies", "chain_prior", "read_sticky", "refuse_unordered",
@@ -48,6 +49,7 @@ STICKY = 10.0
 """Default concentration on staying, beyond the 1 of every intent."""
 
 
+@short_repr
 class IntentChain(NamedTuple):
     """Probabilities of the first intent (intent,), and of the next one (intent, next_intent)."""
 
@@ -55,6 +57,7 @@ class IntentChain(NamedTuple):
     transition: Any
 
 
+@short_repr
 class SimulatedIntents(NamedTuple):
     """Simulated demonstrations of an agent whose intent switches, with the truth.
 

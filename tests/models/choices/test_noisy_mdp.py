@@ -299,11 +299,7 @@ def test_flat_priors_need_choices_that_overlap():
         (lambda: NoisyMDP("wide"), TypeError, "kappa"),
         (lambda: NoisyMDP(None), TypeError, "^kappa is None: give a positive number"),
         (lambda: NoisyMDP(loc_kappa=None), TypeError, "^loc_kappa is None: give a positive number"),
-        (
-            lambda: NoisyMDP(dist.Normal(0.0, 1.0)),
-            ValueError,
-            "kappa has a prior with support .*on the positive reals",
-        ),
+        (lambda: NoisyMDP(dist.Normal(0.0, 1.0)), ValueError, "kappa has a prior with support .*on the positive reals"),
         (lambda: NoisyMDP(dist.Uniform(-1.0, 1.0)), ValueError, "kappa has a prior with support"),
         (lambda: NoisyMDP(dist.Poisson(3.0)), ValueError, "kappa has a prior with support"),
         (
@@ -324,11 +320,7 @@ def test_flat_priors_need_choices_that_overlap():
         (lambda: NoisyMDP(1.0, "values"), ValueError, "kind must be 'tabular' or 'features', not 'values'"),
         (lambda: NoisyMDP(1.0, beta=1.5), ValueError, r"beta must be a number in \(0, 1\]"),
         (lambda: NoisyMDP(1.0, action_rewards=-1.0), ValueError, "action_rewards must be a positive number"),
-        (
-            lambda: NoisyMDP(1.0, action_rewards=float("inf")),
-            ValueError,
-            "make both finite, or both infinite",
-        ),
+        (lambda: NoisyMDP(1.0, action_rewards=float("inf")), ValueError, "make both finite, or both infinite"),
         (
             lambda: NoisyMDP(1.0).check(Decisions.from_list([[[1.0, 0.2]]], [0])),
             ValueError,
@@ -336,7 +328,7 @@ def test_flat_priors_need_choices_that_overlap():
         ),
         (lambda: NoisyMDP(1.0).check([1, 2]), TypeError, "data is list, not Decisions"),
     ],
-)
+)  # fmt: skip
 def test_bad_input_is_named(make, error, message):
     with pytest.raises(error, match=message):
         make()

@@ -120,27 +120,17 @@ gaussians = NormalInverseWishart.from_standard(np.zeros((2, 2)), 1.0, 4.0, np.ey
 @pytest.mark.parametrize(
     ("block", "value", "error", "message"),
     [
-        (
-            rows,
-            [[0.5, 0.4], [NAN, NAN]],
-            ValueError,
-            r"sum over the last axis of known\[0\] is not 1.*divide",
-        ),
+        (rows, [[0.5, 0.4], [NAN, NAN]], ValueError, r"sum over the last axis of known\[0\] is not 1.*divide"),
         (rows, [[NAN, NAN], [1.5, -0.5]], ValueError, r"known\[1, 1\] is negative"),
         (rows, [[NAN, 0.5], [0.5, 0.5]], ValueError, r"known\[0\] is NaN in part"),
         (rows, [0.5, 0.5], ValueError, r"known has shape \(2,\): give it the shape \(2, 2\)"),
         (rows, [[np.inf, 0.5], [0.5, 0.5]], ValueError, r"known\[0, 0\] is infinite"),
         (rows, np.eye(2, dtype=int), TypeError, r"known\.astype\(float\)"),
         (rows, (np.eye(2), np.eye(2)), ValueError, "known has 2 parts, not the 1"),
-        (
-            gaussians,
-            (np.zeros((2, 2)), -np.stack([np.eye(2)] * 2)),
-            ValueError,
-            r"known.covariance\[0\] is not pos",
-        ),
+        (gaussians, (np.zeros((2, 2)), -np.stack([np.eye(2)] * 2)), ValueError, r"known.covariance\[0\] is not pos"),
         (Beta.from_standard(1.0, 1.0), 1.2, ValueError, r"known is not a probability \(it is 1.2"),
     ],
-)
+)  # fmt: skip
 def test_impossible_values_are_named(block, value, error, message):
     with pytest.raises(error, match=message):
         PartlyKnown.from_known(block, Known(value))

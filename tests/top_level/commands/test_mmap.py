@@ -112,6 +112,19 @@ def test_other_methods(files, method, capsys):
     assert "not proved" in capsys.readouterr().out
 
 
+def test_all_variables_without_evidence(tmp_path, capsys):
+    """Which may be of factors; a comma, or a folder, tells a variable or a file of this name apart."""
+    (tmp_path / "m.uai").write_text("MARKOV\n2\n2 2\n2\n1 0\n2 0 1\n2\n1.0 3.0\n4\n2.0 1.0 0.5 5.0\n")
+    words = ["mmap", str(tmp_path / "m.uai"), "--format", "json", "--map"]
+    for evidence, expected in (([], {"x0": 1, "x1": 1}), (["--evidence", "x1=0"], {"x0": 0})):
+        assert main([*words, "all", *evidence]) == 0
+        assert json.loads(capsys.readouterr().out)["assignment"] == expected
+    assert main([*words, "all", "--evidence", "x0=0,x1=0"]) == 2
+    assert "--map is all, and every variable has evidence" in capsys.readouterr().err
+    assert main([*words, "all,"]) == 2
+    assert "no variable is named 'all'" in capsys.readouterr().err
+
+
 def test_factors_are_a_network_too(tmp_path, capsys):
     (tmp_path / "m.uai").write_text("MARKOV\n2\n2 2\n2\n1 0\n2 0 1\n2\n1.0 3.0\n4\n2.0 1.0 0.5 5.0\n")
     assert main(["mmap", str(tmp_path / "m.uai"), "--map", "0", "--json", str(tmp_path / "a.json")]) == 0
