@@ -335,7 +335,8 @@ def _climbs(key: Array, search: _Search, num_restarts: int, start: Any) -> _Clim
     given = position.astype(search.low.dtype)
     converged = np.broadcast_to(np.asarray(search.least()), given.shape)
     begins = np.arange(num_restarts) >= (0 if start is None else 1)
-    return _Climbs(*jax.device_put((given, begins, converged)), key)
+    given, begins, converged = jax.device_put((given, begins, converged))
+    return _Climbs(given, begins, converged, key)
 
 
 @functools.partial(jax.jit, static_argnames="depth")
