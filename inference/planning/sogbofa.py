@@ -196,7 +196,10 @@ def plan(
             if taken or not steps:
                 decision.consider(climbs)
             if not taken and not steps:
-                _TIMERS[shape] = _TIMERS[shape].decayed()
+                timer = _TIMERS[
+                    shape
+                ]  # where no step fits, none is measured, and a slow one must not count forever
+                _TIMERS[shape] = timer._replace(step=0.98 * timer.step)
             elif taken:
                 _TIMERS[shape] = _TIMERS[shape].updated((then - now) / taken, time.perf_counter() - then)
             steps += taken
@@ -295,10 +298,6 @@ class StepTimer(NamedTuple):
     def steps_within(self, seconds: float) -> int:
         """Steps that fit into some seconds with a check after them; at most those between two checks."""
         return int(min(max((seconds - self.check) // self.step, 0), STEPS_PER_CHECK))
-
-    def decayed(self) -> StepTimer:
-        """A little less per step: where none fits, none is measured, and a slow one must not count forever."""
-        return self._replace(step=0.98 * self.step)
 
     def updated(self, step: float, check: float) -> StepTimer:
         """Exponential moving averages that react faster to slowdowns."""
