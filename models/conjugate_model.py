@@ -19,9 +19,10 @@ from jaxtyping import Bool, Int
 from ethogram.models.arguments import warn_user
 from ethogram.models.chains.relabelled_paths import PathPotentials
 from ethogram.models.data import trajectories
+from ethogram.models.data.checks import is_readable
 from ethogram.models.data.gaps import require_complete
 from ethogram.models.data.padding import is_nan
-from ethogram.models.data.trajectories import Trajectories, is_readable
+from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.families.conjugate_block import ConjugateBlock
 from ethogram.models.families.exponential_family import natural_step, total_kl
 from ethogram.models.hooks import HasHooks, overrides

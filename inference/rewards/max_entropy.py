@@ -268,9 +268,7 @@ def _shares(mdp: MDP, data: Any) -> tuple[np.ndarray, np.ndarray]:
     if not isinstance(data, Trajectories):
         raise TypeError(f'demonstrations is {type(data).__name__}: horizon="trace" needs Trajectories')
     trajectories.check(data)
-    if data.states is None:
-        raise ValueError("data.states is None: give states (sequence, time)")
-    if data.actions is None:
+    if data.actions is None and data.states is not None:
         data = data._replace(actions=np.full(np.shape(data.states), -1))
     mdp.require_names_of(data)
     steps = read_steps(data, mdp.num_states, mdp.num_actions, said=False)

@@ -25,6 +25,7 @@ def read_long(
     decision: ColumnName | Iterable[ColumnName],
     features: ColumnName | Iterable[ColumnName],
     metadata: Metadata | None,
+    text: Mapping[str, Any],
     *,
     chosen: ColumnName | None,
     option: ColumnName | None,
@@ -34,7 +35,7 @@ def read_long(
 ) -> Fields:
     """Fields of the decisions of a long table; see :meth:`~ethogram.models.choices.Decisions.from_table`."""
     names = as_names(features)
-    columns = Columns(table, label_columns([*as_names(decision), option, subject], [], names))
+    columns = Columns(table, label_columns([*as_names(decision), option, subject], [], names), text)
     keys = {name: columns.identifiers(name) for name in as_names(decision)}
     if not names or not keys:
         raise ValueError("decision and features must each name at least one column")
@@ -105,6 +106,7 @@ def read_wide(
     table: Any,
     features: dict[str, Sequence[ColumnName | None]],
     metadata: Metadata | None,
+    text: Mapping[str, Any],
     *,
     choice: ColumnName | None,
     base: int | None,
@@ -114,7 +116,7 @@ def read_wide(
 ) -> Fields:
     """Fields of the decisions of a wide table; see :meth:`~ethogram.models.choices.Decisions.from_wide`."""
     known = None if metadata is None or base is not None else metadata.action_names
-    columns = Columns(table, label_columns([subject], [(choice, known)]))
+    columns = Columns(table, label_columns([subject], [(choice, known)]), text)
     if not isinstance(features, Mapping):
         raise TypeError(
             f"features is {type(features).__name__}: give a dictionary from names to a column per option"

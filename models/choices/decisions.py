@@ -64,8 +64,16 @@ class Decisions(NamedTuple):
 
     @property
     def num_decisions(self) -> int:
-        """Number of decisions (``len`` counts the fields of the tuple)."""
+        """Number of decisions."""
         return self.choice.shape[0]
+
+    def __len__(self) -> int:
+        return self.num_decisions
+
+    def __add__(self, other: Any) -> Any:
+        raise TypeError(
+            "decisions are not added: read their tables together, as from_table does with several files"
+        )
 
     @classmethod
     def from_list(
@@ -190,6 +198,10 @@ class Decisions(NamedTuple):
         weight: ColumnName | None = None,
         available: ColumnName | None = None,
         metadata: Metadata | None = None,
+        sep: str | None = None,
+        decimal: str | None = None,
+        thousands: str | None = None,
+        encoding: str | None = None,
     ) -> Decisions:
         """Decisions from a long table, with one row per option; decisions are in the order of their first rows.
 
@@ -206,6 +218,7 @@ class Decisions(NamedTuple):
         subject, weight : columns that are constant within a decision.
         available : column that is true (1) in the rows of options that could be chosen; all by default.
         metadata : names that the table does not give.
+        sep, decimal, thousands, encoding : how files of text are written, as in ``pandas.read_csv``.
 
         Raises
         ------
@@ -226,7 +239,8 @@ class Decisions(NamedTuple):
         """
         columns: dict[str, Any] = {"chosen": chosen, "option": option, "subject": subject, "weight": weight}
         columns["available"] = available
-        return cls._checked(*read_long(table, decision, features, metadata, **columns))
+        text = {"sep": sep, "decimal": decimal, "thousands": thousands, "encoding": encoding}
+        return cls._checked(*read_long(table, decision, features, metadata, text, **columns))
 
     @classmethod
     def from_wide(
@@ -240,6 +254,10 @@ class Decisions(NamedTuple):
         subject: ColumnName | None = None,
         weight: ColumnName | None = None,
         metadata: Metadata | None = None,
+        sep: str | None = None,
+        decimal: str | None = None,
+        thousands: str | None = None,
+        encoding: str | None = None,
     ) -> Decisions:
         """Decisions from a wide table, with one row per decision and one column per feature of each option.
 
@@ -255,6 +273,7 @@ class Decisions(NamedTuple):
             none of its features is null.
         subject, weight : columns of who decided, and how often the decision counts.
         metadata : names that the table does not give; ``action_names`` are those of the options.
+        sep, decimal, thousands, encoding : how files of text are written, as in ``pandas.read_csv``.
 
         Raises
         ------
@@ -275,7 +294,8 @@ class Decisions(NamedTuple):
         """
         columns: dict[str, Any] = {"choice": choice, "legal": legal, "subject": subject, "weight": weight}
         columns["base"] = base
-        return cls._checked(*read_wide(table, features, metadata, **columns))
+        text = {"sep": sep, "decimal": decimal, "thousands": thousands, "encoding": encoding}
+        return cls._checked(*read_wide(table, features, metadata, text, **columns))
 
     @classmethod
     def _checked(
@@ -349,6 +369,10 @@ def decisions_in_words(data: Decisions) -> list[str]:
     missing = f", {with_spaces(unknown)} without a chosen option" if unknown else ""
     sizes = f"{with_spaces(count)} decisions{subjects} between up to {options} options{missing}"
     return [sizes, *features_in_words(data.metadata)]
+
+
+# The one of NamedTuple counts fields by len.
+Decisions._make = classmethod(lambda cls, values: cls(*values))  # type: ignore[method-assign, assignment]
 
 
 def check_decisions(data: Any) -> Decisions:

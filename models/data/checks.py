@@ -1,4 +1,4 @@
-"""The checks behind `trajectories.check`: each message names the place, what stands there, and how to fix it."""
+"""The checks of `Trajectories`: each message names the place, what stands there, and how to fix it."""
 
 from typing import Any
 
@@ -6,16 +6,45 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ethogram.models.arguments import require, require_kind, require_representable
+from ethogram.models.arguments import is_concrete, require, require_kind, require_representable
 from ethogram.models.data.gaps import first_gap
 from ethogram.models.data.metadata import ARRAY_FIELDS, SEQUENCE_LABELS, STEP_FIELDS, STEP_LABELS
 from ethogram.models.data.selection import valid_steps
 
-__all__ = ["check_arrays"]
+__all__ = ["check", "check_arrays", "is_readable"]
+
+
+def check(data: Any) -> Any:
+    """The data themselves, once their shapes, lengths, labels and values are valid.
+
+    One pass over the arrays: call it once, where data come in. Arrays under a JAX transformation, or
+    spread over other processes, are not looked at. Padding and missing frames may contain anything.
+
+    Raises
+    ------
+    TypeError
+        If the data are no ``Trajectories`` or an array has the wrong dtype.
+    ValueError
+        If shapes disagree, a length or label is out of range, an observed frame is infinite or has no feature, or
+        ``observed`` is True beyond a length. The message names the place and how to fix it.
+    """
+    if not {*ARRAY_FIELDS} <= {*getattr(data, "_fields", ())}:
+        raise TypeError(
+            f"data is {type(data).__name__}, not Trajectories: use a constructor such as Trajectories.from_list"
+        )
+    if is_readable(data):
+        check_arrays(data)
+    return data
+
+
+def is_readable(data: Any) -> bool:
+    """Whether no array is traced by a JAX transformation, or spread over other processes."""
+    leaves = jax.tree.leaves(data)
+    return is_concrete(*leaves) and all(getattr(leaf, "is_fully_addressable", True) for leaf in leaves)
 
 
 def check_arrays(data: Any) -> None:
-    """Raise what :func:`trajectories.check` describes unless the concrete arrays are valid."""
+    """Raise what `check` describes unless the concrete arrays are valid."""
     data = _on_host(data)
     _check_kinds(data)
     _check_shapes(data)

@@ -104,7 +104,9 @@ def read_episodes(
                 )
             action = np.append(action, -1)
         if as_states:
-            observation = _discrete(observation, f"observations of {place}", "pass as_states=False")
+            observation = _discrete(
+                observation, f"observations of {place}", "number the states, or pass as_states=False"
+            )
         seen.append(observation)
         acted.append(action)
     steps = {

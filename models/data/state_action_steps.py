@@ -54,7 +54,8 @@ def read_steps(data: Trajectories, num_states: int, num_actions: int, said: bool
     """
     for name in ("states", "actions"):
         if getattr(data, name) is None:
-            raise ValueError(f"data.{name} is None: give {name} (sequence, time)")
+            episodes = ", in Trajectories.from_episodes by as_states=True" if name == "states" else ""
+            raise ValueError(f"data.{name} is None: give {name} (sequence, time){episodes}")
         if not is_concrete(getattr(data, name), data.lengths):
             raise TypeError(f"data.{name} is traced: rows are counted before jit; use arrange")
     states, actions = (np.asarray(x).astype(np.int64) for x in (data.states, data.actions))
