@@ -25,6 +25,7 @@ def read_long(
     decision: ColumnName | Iterable[ColumnName],
     features: ColumnName | Iterable[ColumnName],
     metadata: Metadata | None,
+    text: Mapping[str, Any],
     *,
     chosen: ColumnName | None,
     option: ColumnName | None,
@@ -34,7 +35,7 @@ def read_long(
 ) -> Fields:
     """Fields of the decisions of a long table; see :meth:`~ethogram.models.choices.Decisions.from_table`."""
     names = as_names(features)
-    columns = Columns(table, label_columns([*as_names(decision), option, subject], [], names))
+    columns = Columns(table, label_columns([*as_names(decision), option, subject], [], names), text)
     keys = {name: columns.identifiers(name) for name in as_names(decision)}
     if not names or not keys:
         raise ValueError("decision and features must each name at least one column")
@@ -105,6 +106,7 @@ def read_wide(
     table: Any,
     features: dict[str, Sequence[ColumnName | None]],
     metadata: Metadata | None,
+    text: Mapping[str, Any],
     *,
     choice: ColumnName | None,
     base: int | None,
@@ -114,7 +116,7 @@ def read_wide(
 ) -> Fields:
     """Fields of the decisions of a wide table; see :meth:`~ethogram.models.choices.Decisions.from_wide`."""
     known = None if metadata is None or base is not None else metadata.action_names
-    columns = Columns(table, label_columns([subject], [(choice, known)]))
+    columns = Columns(table, label_columns([subject], [(choice, known)]), text)
     if not isinstance(features, Mapping):
         raise TypeError(
             f"features is {type(features).__name__}: give a dictionary from names to a column per option"
@@ -211,9 +213,9 @@ def _choices(
             )
         first = 0 if base is None else require_integer("base", base)
         wrong = ~unknown & ((values < first) | (values >= first + width))
-        cure = f": options are {first} to {first + width - 1}, or -1"
-        cure += "; pass base=1 if they count from 1, and 0 is an unknown choice" if base is None else ""
-        refuse(wrong, f"column {column!r}, row ", values, cure)
+        fix = f": options are {first} to {first + width - 1}, or -1"
+        fix += "; pass base=1 if they count from 1, and 0 is an unknown choice" if base is None else ""
+        refuse(wrong, f"column {column!r}, row ", values, fix)
         return np.where(unknown, -1, np.where(unknown, first, values).astype(int) - first)
     if metadata.action_names is None:
         raise TypeError(
@@ -222,10 +224,10 @@ def _choices(
     if numbers and "-1" not in metadata.action_names:
         null = null | (values == -1)
     chosen = np.full(len(values), -1)
-    cure = ", or pass base=0 or base=1, the number of the first option"
+    fix = ", or pass base=0 or base=1, the number of the first option"
     known = np.flatnonzero(~null)
     names, source = metadata.action_names, "metadata.action_names"
-    chosen[known] = look_up(values[known], names, f"column {column!r}", source, cure, known)
+    chosen[known] = look_up(values[known], names, f"column {column!r}", source, fix, known)
     return chosen
 
 

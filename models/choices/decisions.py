@@ -20,15 +20,18 @@ from ethogram.models.choices.checks import (
     read_positions,
 )
 from ethogram.models.choices.choice_tables import read_long, read_wide
+from ethogram.models.data.description import describe_data, features_in_words, with_spaces
 from ethogram.models.data.metadata import Metadata
 from ethogram.models.data.trajectories import ColumnName
 from ethogram.models.mdps.mdp import MDP
+from ethogram.models.printing import printed_as
 
-__all__ = ["Decisions", "check_decisions", "weights_of"]
+__all__ = ["Decisions", "check_decisions", "decisions_in_words", "weights_of"]
 
 HostOrDevice = np.ndarray | Array
 
 
+@printed_as(lambda data: describe_data(data, decisions_in_words))
 class Decisions(NamedTuple):
     """Choices, and the choice sets they were made from: a pytree whose leaves are arrays.
 
@@ -61,8 +64,16 @@ class Decisions(NamedTuple):
 
     @property
     def num_decisions(self) -> int:
-        """Number of decisions (``len`` counts the fields of the tuple)."""
+        """Number of decisions."""
         return self.choice.shape[0]
+
+    def __len__(self) -> int:
+        return self.num_decisions
+
+    def __add__(self, other: Any) -> Any:
+        raise TypeError(
+            "decisions are not added: read their tables together, as from_table does with several files"
+        )
 
     @classmethod
     def from_list(
@@ -187,6 +198,10 @@ class Decisions(NamedTuple):
         weight: ColumnName | None = None,
         available: ColumnName | None = None,
         metadata: Metadata | None = None,
+        sep: str | None = None,
+        decimal: str | None = None,
+        thousands: str | None = None,
+        encoding: str | None = None,
     ) -> Decisions:
         """Decisions from a long table, with one row per option; decisions are in the order of their first rows.
 
@@ -203,6 +218,7 @@ class Decisions(NamedTuple):
         subject, weight : columns that are constant within a decision.
         available : column that is true (1) in the rows of options that could be chosen; all by default.
         metadata : names that the table does not give.
+        sep, decimal, thousands, encoding : how files of text are written, as in ``pandas.read_csv``.
 
         Raises
         ------
@@ -223,7 +239,8 @@ class Decisions(NamedTuple):
         """
         columns: dict[str, Any] = {"chosen": chosen, "option": option, "subject": subject, "weight": weight}
         columns["available"] = available
-        return cls._checked(*read_long(table, decision, features, metadata, **columns))
+        text = {"sep": sep, "decimal": decimal, "thousands": thousands, "encoding": encoding}
+        return cls._checked(*read_long(table, decision, features, metadata, text, **columns))
 
     @classmethod
     def from_wide(
@@ -237,6 +254,10 @@ class Decisions(NamedTuple):
         subject: ColumnName | None = None,
         weight: ColumnName | None = None,
         metadata: Metadata | None = None,
+        sep: str | None = None,
+        decimal: str | None = None,
+        thousands: str | None = None,
+        encoding: str | None = None,
     ) -> Decisions:
         """Decisions from a wide table, with one row per decision and one column per feature of each option.
 
@@ -252,6 +273,7 @@ class Decisions(NamedTuple):
             none of its features is null.
         subject, weight : columns of who decided, and how often the decision counts.
         metadata : names that the table does not give; ``action_names`` are those of the options.
+        sep, decimal, thousands, encoding : how files of text are written, as in ``pandas.read_csv``.
 
         Raises
         ------
@@ -272,7 +294,8 @@ class Decisions(NamedTuple):
         """
         columns: dict[str, Any] = {"choice": choice, "legal": legal, "subject": subject, "weight": weight}
         columns["base"] = base
-        return cls._checked(*read_wide(table, features, metadata, **columns))
+        text = {"sep": sep, "decimal": decimal, "thousands": thousands, "encoding": encoding}
+        return cls._checked(*read_wide(table, features, metadata, text, **columns))
 
     @classmethod
     def _checked(
@@ -336,6 +359,20 @@ class Decisions(NamedTuple):
         num_test = min(max(round(test_fraction * count), 1), count - 1)
         tested = np.isin(np.arange(count), np.asarray(jax.random.permutation(key, count))[:num_test])
         return self.take(~tested), self.take(tested)
+
+
+def decisions_in_words(data: Decisions) -> list[str]:
+    """Numbers of decisions, options and subjects, and of decisions whose choice is unknown; features with units."""
+    count, options = data.legal.shape
+    unknown = int((np.asarray(data.choice) < 0).sum())
+    subjects = "" if data.subject is None else f" of {data.num_subjects} subjects"
+    missing = f", {with_spaces(unknown)} without a chosen option" if unknown else ""
+    sizes = f"{with_spaces(count)} decisions{subjects} between up to {options} options{missing}"
+    return [sizes, *features_in_words(data.metadata)]
+
+
+# The one of NamedTuple counts fields by len.
+Decisions._make = classmethod(lambda cls, values: cls(*values))  # type: ignore[method-assign, assignment]
 
 
 def check_decisions(data: Any) -> Decisions:

@@ -6,9 +6,24 @@ import math
 import re
 from typing import Any
 
+import numpy as np
+
 from ethogram.models.data.metadata import Metadata
 
-__all__ = ["RADIANS", "coordinates_of", "period_of", "refuse_angles", "require_planar"]
+__all__ = [
+    "EARTH_RADIUS",
+    "RADIANS",
+    "coordinates_of",
+    "great_circle",
+    "period_of",
+    "position_features",
+    "refuse_angles",
+    "require_planar",
+    "wrapped",
+]
+
+EARTH_RADIUS = 6371.0088
+"""Mean radius of the Earth in kilometres (IUGG)."""
 
 RADIANS = ("rad", "rads", "radian", "radians")
 DEGREES = ("deg", "degs", "degree", "degrees", "decdeg", "arc_degree", "arcdegree", "\N{DEGREE SIGN}")
@@ -18,6 +33,8 @@ EAST, NORTH = (
 LONGITUDE, LATITUDE = (
     re.compile(rf"(.*[^a-z])?({name})([^a-z].*)?") for name in ("longitude|long|lon|lng", "latitude|lat")
 )
+SIDES = tuple(re.compile(rf"(.*[^a-z])?{side}(ing)?([^a-z].*)?") for side in ("east", "north"))
+AXES = tuple(re.compile(rf"(.*[^a-z])?{axis}([^a-z].*)?") for axis in "xy")
 AXIS = re.compile(r"(.*[^a-z])?[xyz]")
 
 
@@ -43,7 +60,37 @@ def period_of(metadata: Metadata, place: int) -> float:
     return 360.0 if of_turn else math.inf
 
 
-def refuse_angles(data: Any, fault: str, cure: str, *, only_degrees: bool = False) -> None:
+def great_circle(start: np.ndarray, end: np.ndarray) -> np.ndarray:
+    """Kilometres (...) between longitudes and latitudes (..., 2) in degrees, by the haversine formula."""
+    before, after = np.deg2rad(start), np.deg2rad(end)
+    half = np.sin((after - before) / 2) ** 2
+    half = half[..., 1] + np.cos(before[..., 1]) * np.cos(after[..., 1]) * half[..., 0]
+    return 2 * EARTH_RADIUS * np.arcsin(np.minimum(np.sqrt(half), 1))
+
+
+def position_features(metadata: Metadata, count: int, any_two: bool = False) -> tuple[list[int], bool]:
+    """Which of `count` features are coordinates, and whether they are degrees on the globe; none where unclear.
+
+    They are called longitude and latitude, east and north, or x and y; two features may be in degrees, or `any_two`.
+    """
+    each = _each(metadata)
+    for kinds in ((LONGITUDE, LATITUDE), SIDES, AXES):
+        found = [[place for place, (name, _) in enumerate(each) if kind.fullmatch(name)] for kind in kinds]
+        if all(len(places) == 1 for places in found):
+            units = {each[place][1] for (place,) in found} - {"", *DEGREES}
+            return [place for (place,) in found], kinds[0] is LONGITUDE and not units
+    degrees = len(each) == 2 and all(unit in DEGREES for _, unit in each)
+    angles = any(math.isfinite(period_of(metadata, place)) for place in range(count))
+    return ([0, 1], degrees) if degrees or (any_two and count == 2 and not angles) else ([], False)
+
+
+def wrapped(angles: np.ndarray, period: float, like: np.ndarray) -> np.ndarray:
+    """Angles between -period / 2 and period / 2 where some of `like` is negative, else between 0 and period."""
+    lowest = -period / 2 if np.nanmin(like, initial=0) < 0 else 0.0
+    return lowest + (angles - lowest) % period
+
+
+def refuse_angles(data: Any, fault: str, fix: str, *, only_degrees: bool = False) -> None:
     """Raise ValueError ``feature NAME is in UNIT, FAULT: CURE`` where a feature is an angle by its unit.
 
     Degrees of a longitude, of a latitude or along an axis (``x``, ``nose.y``) are positions, not those of a turn.
@@ -53,7 +100,7 @@ def refuse_angles(data: Any, fault: str, cure: str, *, only_degrees: bool = Fals
         if (unit in DEGREES and not position) or (unit in RADIANS and not only_degrees):
             names, units = data.metadata.feature_names, data.metadata.feature_units
             raise ValueError(
-                f"feature {names[place] if names else place!r} is in {units[place]!r}, {fault}: {cure}"
+                f"feature {names[place] if names else place!r} is in {units[place]!r}, {fault}: {fix}"
             )
 
 

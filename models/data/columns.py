@@ -6,10 +6,17 @@ from typing import Any
 import numpy as np
 
 from ethogram.models.arguments import as_list, require_kind
+from ethogram.models.data.file_names import NameRule
 from ethogram.models.data.labels import refuse_merged
 from ethogram.models.data.metadata import ColumnName
 from ethogram.models.data.padding import Column, read_column
-from ethogram.models.data.table_kinds import NULLS, Labels, open_table
+from ethogram.models.data.table_kinds import (
+    FILE,
+    NULLS,
+    Labels,
+    number_cure,
+    open_table,
+)
 from ethogram.models.data.times import Times, read_times
 
 __all__ = ["Columns", "as_names", "label_columns", "number_groups"]
@@ -18,8 +25,16 @@ __all__ = ["Columns", "as_names", "label_columns", "number_groups"]
 class Columns:
     """Columns by name, read once; `labels` as in `open_table`."""
 
-    def __init__(self, table: Any, labels: Labels = lambda name: None) -> None:
-        self.table = table = open_table(table, labels)
+    def __init__(
+        self,
+        table: Any,
+        labels: Labels = lambda name: None,
+        text: Mapping[str, Any] | None = None,
+        rules: Mapping[str, NameRule] | None = None,
+    ) -> None:
+        self.table = table = open_table(table, labels, text, rules)
+        index = None if isinstance(table, Mapping) else getattr(table, "index", None)
+        self.several_files: bool = getattr(index, "names", [None])[0] == FILE
         self.names: list[Any] = list(table) if isinstance(table, Mapping) else list(table.columns)
         self.read: dict[ColumnName, Column] = {}
         self.num_rows = self._count_rows()
@@ -43,7 +58,8 @@ class Columns:
         if not isinstance(name, ColumnName):
             raise TypeError(f"{name!r} is no column name: give a string or an integer")
         if name not in self.names:
-            raise ValueError(f"table has no column {name!r}: its columns are {self.names}")
+            every = "those of every file" if self.several_files else "its columns"
+            raise ValueError(f"table has no column {name!r}: {every} are {self.names}")
         if self.names.count(name) > 1:
             raise ValueError(f"table has several columns {name!r}: rename them")
 
@@ -58,11 +74,18 @@ class Columns:
             self.read[name] = column
         return self.read[name]
 
+    def row(self, number: int | np.integer) -> str:
+        """How messages call a row: by its place in the table, or in its file where there are several."""
+        if not self.several_files:
+            return f"row {number}"
+        file, row = self.table.index[number]
+        return f"row {row} of {file}"
+
     def complete(self, name: ColumnName) -> np.ndarray:
         """Values of a column that may not have nulls."""
         values, null = self[name]
         if null.any():
-            raise ValueError(f"column {name!r} is null in row {int(null.argmax())}: every row needs a value")
+            raise ValueError(f"column {name!r} is null in {self.row(null.argmax())}: every row needs a value")
         return values
 
     def identifiers(self, name: ColumnName) -> np.ndarray:
@@ -71,10 +94,10 @@ class Columns:
         refuse_merged(values, f"column {name!r}, row ")
         return values
 
-    def times(self, name: ColumnName) -> Times:
-        """Times of a column, and their zone."""
+    def times(self, name: ColumnName, day_first: bool | None = None) -> Times:
+        """Times of a column, and their zone; see `read_times`."""
         self.require(name)
-        return read_times(self.table[name], f"column {name!r}", self.num_rows)
+        return read_times(self.table[name], f"column {name!r}", self.num_rows, day_first)
 
     def features(self, names: list[ColumnName], order: np.ndarray) -> Column:
         """Numeric columns in this order of rows, one a feature."""
@@ -82,7 +105,8 @@ class Columns:
             values, null = self[name]
             rows = np.flatnonzero(~null) if values.dtype.kind == "U" else ()
             row = next((row for row in rows if not _is_number(values[row])), None)
-            came = "" if row is None else f", and row {row} is {str(values[row])!r}"
+            word = "" if row is None else str(values[row])
+            came = "" if row is None else f", and {self.row(row)} is {word!r}{number_cure(word)}"
             require_kind(f"column {name!r}", values, "biuf", f"features must be numbers{came}")
         values, nulls = zip(*(self[name] for name in names), strict=True)
         return Column(np.stack(values, axis=1)[order], np.stack(nulls, axis=1)[order])

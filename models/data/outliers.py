@@ -10,6 +10,7 @@ import numpy as np
 from ethogram.models.arguments import warn_user
 from ethogram.models.data.angles import period_of
 from ethogram.models.data.metadata import Metadata
+from ethogram.models.data.spikes import find_spikes
 
 __all__ = ["warn_of_outliers", "warn_of_unobserved"]
 
@@ -18,6 +19,16 @@ FAR, LEAST = 100, 8
 # So does one beside a step FAR times as long as a usual one, and APART times as long as the next shorter one. A usual
 # step is as long as the share LARGE of those that are not zero, without the three longest, of about SAMPLE steps.
 LARGE, APART, SAMPLE = 0.95, 10, 20_000
+# A value that repeats is no measurement where it is farther from all others than FAR_OUT times their range, or than
+# once their range if it is one of STAND_INS.
+FAR_OUT = 10
+STAND_INS = (
+    -1,
+    -32768,
+    32767,
+    65535,
+    *(sign * (10**digits - 1) for sign in (-1, 1) for digits in range(2, 10)),
+)
 # A step over the share CYCLE of a range without gaps of APART usual steps is that of a cycle, as from 24 h to 0.
 CYCLE = 0.9
 
@@ -32,6 +43,7 @@ def warn_of_outliers(
     known = recorded[:, None] & ~np.isnan(values)
     if recorded.sum() < LEAST:
         return
+    known &= ~_warn_of_stand_ins(values, known, metadata)
     columns = [column[here] if here.any() else [0.0] for column, here in zip(values.T, known.T, strict=True)]
     low, median, high = np.transpose([np.quantile(column, (0.25, 0.5, 0.75)) for column in columns])
     with np.errstate(over="ignore", invalid="ignore"):
@@ -45,6 +57,11 @@ def warn_of_outliers(
             how = f"{distance[row, feature]:.3g} interquartile ranges from the median {median[feature]:g}"
             count = f"{far.sum()} values are that far"
         else:
+            spikes = (
+                "" if rows.removed is not None else find_spikes(values, known, rows, metadata, place).warning
+            )
+            if spikes:
+                return warn_user(spikes)
             steps = [
                 (*step, feature)
                 for feature, (x, here) in enumerate(zip(values.T, known.T, strict=True))
@@ -62,6 +79,32 @@ def warn_of_outliers(
         f"feature {name} of sequence {place(int(rows.sequence[row]))} is {values[row, feature]:g} at {when}, {how} "
         f'({count}): correct them, or set them to NaN and pass missing="nan"',
     )
+
+
+def _warn_of_stand_ins(values: np.ndarray, known: np.ndarray, metadata: Metadata) -> np.ndarray:
+    """Which values (row, feature) repeat far outside all others, as -9999 does where it stands for what is missing."""
+    found, said = np.zeros(values.shape, bool), []
+    for feature, (x, here) in enumerate(zip(values.T, known.T, strict=True)):
+        for most in (np.min, np.max):
+            others = here & ~found[:, feature]
+            if others.sum() < LEAST:
+                continue
+            end = most(x[others])
+            same = others & (x == end)
+            rest = x[others & ~same]
+            if same.sum() < 2 or len(rest) < LEAST or np.isfinite(period_of(metadata, feature)):
+                continue
+            far = abs(end - (rest.min() if most is np.min else rest.max())) / (np.ptp(rest) or np.inf)
+            if far > (1 if end in STAND_INS else FAR_OUT) and len(np.unique(rest)) >= LEAST:
+                found[:, feature] |= same
+                name = metadata.feature_names[feature] if metadata.feature_names else feature
+                said.append(f"{end:g} in {same.sum()} rows of feature {name!r}")
+    if said:
+        warn_user(
+            f"{', '.join(said)}: far outside all other values, as numbers are that stand for what is missing; set them "
+            'to NaN and pass missing="nan"'
+        )
+    return found
 
 
 def _far_steps(

@@ -50,6 +50,9 @@ class FrameRows(NamedTuple):
     steps: dict[str, Column]  # (row,): of states, actions and stay
     observed: np.ndarray | None = None  # (row,): None for all that are not null
     times: np.ndarray | None = None  # (row,): numbers, dates or durations
+    removed: np.ndarray | None = (
+        None  # (row, feature): values that count as missing, whatever is said of nulls
+    )
 
 
 def read_column(column: Any, name: str) -> Column:
@@ -243,6 +246,7 @@ def _mark_missing(
             f"observations of sequence {place(int(rows.sequence[row]))}, step {rows.frame[row]}, "
             f'feature {name} is NaN or null: pass missing="nan" to take it as missing'
         )
+    null = null if rows.removed is None else null | rows.removed
     recorded = recorded & ~null.all(axis=1)
     values = as_floats(values)
     return np.where(recorded[:, None] & ~null, values, np.asarray(np.nan, values.dtype)), recorded
@@ -271,8 +275,8 @@ def _codes(column: Column, field: str, metadata: Metadata, coded: bool) -> tuple
     known = column.values[~null]
     if vocabulary and (is_text or (names and not coded)) and known.dtype.kind in "Ubiuf":
         names = names or tuple(np.unique(known).tolist())
-        cure = ", or pass codes=True if integers are numbers of names"
-        known = look_up(known, names, field, f"metadata.{vocabulary}", cure)
+        fix = ", or pass codes=True if integers are numbers of names"
+        known = look_up(known, names, field, f"metadata.{vocabulary}", fix)
         given: dict[str, Any] = {vocabulary: names}
         metadata = dataclasses.replace(metadata, **given)
     elif known.dtype.kind not in "biuf" or not (known == np.rint(known)).all():

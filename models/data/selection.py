@@ -2,12 +2,23 @@
 
 from typing import Any
 
+import jax
 import numpy as np
 
 from ethogram.models.arguments import refuse, require_kind
-from ethogram.models.data.metadata import SEQUENCE_LABELS
+from ethogram.models.data.metadata import SEQUENCE_LABELS, STEP_FIELDS
 
-__all__ = ["group_labels", "label_name", "own_units", "sequence_numbers", "unit_labels", "valid_steps"]
+__all__ = [
+    "counted_lengths",
+    "drawn_units",
+    "first_steps",
+    "group_labels",
+    "label_name",
+    "own_units",
+    "sequence_numbers",
+    "unit_labels",
+    "valid_steps",
+]
 
 
 def valid_steps(data: Any) -> Any:
@@ -61,6 +72,34 @@ def unit_labels(data: Any, by: str, complete: bool = False) -> np.ndarray:
 def own_units(labels: np.ndarray) -> np.ndarray:
     """Labels (sequence,), each -1 replaced by one of its own, after all others."""
     return np.where(labels < 0, labels.max(initial=-1) + 1 + np.arange(len(labels)), labels)
+
+
+def first_steps(data: Any, num_steps: int) -> Any:
+    """The trajectories in arrays of this width, at least one."""
+    parts = {field: getattr(data, field) for field in STEP_FIELDS}
+    narrow = {field: part[:, : max(num_steps, 1)] for field, part in parts.items() if part is not None}
+    return data._replace(**narrow)
+
+
+def counted_lengths(data: Any, by: str) -> np.ndarray:
+    """Lengths (sequence,), at least one; by ``"group"`` that of the longest sequence of the group."""
+    lengths = np.maximum(np.asarray(data.lengths), 1)
+    if by == "sequence":
+        return lengths
+    _, unit = np.unique(unit_labels(data, "group"), return_inverse=True)
+    longest = np.zeros(unit.max() + 1, dtype=lengths.dtype)
+    np.maximum.at(longest, unit, lengths)
+    return longest[unit]
+
+
+def drawn_units(key: Any, labels: np.ndarray, by: str, fraction: float | int) -> np.ndarray:
+    """Which sequences are of this fraction of the units, drawn at random; at least one unit is, and one is not."""
+    _, unit = np.unique(labels, return_inverse=True)
+    num_units = int(unit.max()) + 1
+    if num_units < 2:
+        raise ValueError(f"by={by!r} finds only one {by}: a split needs at least two")
+    num_drawn = min(max(round(fraction * num_units), 1), num_units - 1)
+    return np.isin(unit, np.asarray(jax.random.permutation(key, num_units))[:num_drawn])
 
 
 def label_name(data: Any, by: str, number: int | np.integer) -> str:

@@ -8,10 +8,12 @@ import numpy as np
 
 from ethogram.models.arguments import is_concrete, refuse
 from ethogram.models.data.trajectories import Trajectories
+from ethogram.models.printing import short_repr
 
 __all__ = ["AgentSteps", "earlier", "known_actions", "log_prob_of_actions", "read_steps"]
 
 
+@short_repr
 class AgentSteps(NamedTuple):
     """Checked traces, step by step: arrays (sequence, time).
 
@@ -52,7 +54,8 @@ def read_steps(data: Trajectories, num_states: int, num_actions: int, said: bool
     """
     for name in ("states", "actions"):
         if getattr(data, name) is None:
-            raise ValueError(f"data.{name} is None: give {name} (sequence, time)")
+            episodes = ", in Trajectories.from_episodes by as_states=True" if name == "states" else ""
+            raise ValueError(f"data.{name} is None: give {name} (sequence, time){episodes}")
         if not is_concrete(getattr(data, name), data.lengths):
             raise TypeError(f"data.{name} is traced: rows are counted before jit; use arrange")
     states, actions = (np.asarray(x).astype(np.int64) for x in (data.states, data.actions))

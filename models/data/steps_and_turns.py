@@ -8,14 +8,11 @@ from typing import Any
 import numpy as np
 
 from ethogram.models.arguments import require_number, require_one_of
-from ethogram.models.data.angles import coordinates_of
+from ethogram.models.data.angles import EARTH_RADIUS, coordinates_of, great_circle
 from ethogram.models.data.outliers import warn_of_unobserved
 from ethogram.models.data.trajectories import Trajectories, check
 
 __all__ = ["EARTH_RADIUS", "step_and_turn"]
-
-EARTH_RADIUS = 6371.0088
-"""Mean radius of the Earth in kilometres (IUGG)."""
 
 
 def step_and_turn(
@@ -149,13 +146,10 @@ def _planar(x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _great_circle(x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The same on a sphere, by the haversine formula; directions are counterclockwise from east."""
+    """The same on a sphere; directions are counterclockwise from east."""
     lon, lat = np.deg2rad(x[..., 0]), np.deg2rad(x[..., 1])
     before, after = (lon[:, :-1], lat[:, :-1]), (lon[:, 1:], lat[:, 1:])
-    half = np.sin(np.diff(lat, axis=1) / 2) ** 2
-    half = half + np.cos(before[1]) * np.cos(after[1]) * np.sin(np.diff(lon, axis=1) / 2) ** 2
-    length = 2 * EARTH_RADIUS * np.arcsin(np.minimum(np.sqrt(half), 1))
-    return length, _heading(*before, *after), _heading(*after, *before) + np.pi
+    return great_circle(x[:, :-1], x[:, 1:]), _heading(*before, *after), _heading(*after, *before) + np.pi
 
 
 def _heading(lon: np.ndarray, lat: np.ndarray, to_lon: np.ndarray, to_lat: np.ndarray) -> np.ndarray:

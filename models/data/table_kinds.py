@@ -7,7 +7,21 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["NULLS", "Labels", "are_whole", "open_table", "read_text_file"]
+from ethogram.models.data.file_names import NameRule, find_files, is_path, label_of_file
+
+__all__ = [
+    "FILE",
+    "NULLS",
+    "Labels",
+    "are_whole",
+    "number_cure",
+    "open_table",
+    "read_labels",
+    "read_text_file",
+]
+
+FILE = "name of the file"
+"""Level of the index of a DataFrame of several files; the other is the row in the file."""
 
 # Separator by the end of a file's name.
 ENDINGS = {".csv": ",", ".tsv": "\t", ".parquet": None}
@@ -22,16 +36,23 @@ Labels = Callable[[Any], Collection[str] | None]
 """Of a column of identifiers or labels the names that they are known to have, perhaps none; None of others."""
 
 
-def open_table(table: Any, labels: Labels = lambda name: None) -> Any:
+def open_table(
+    table: Any,
+    labels: Labels = lambda name: None,
+    text: Mapping[str, Any] | None = None,
+    rules: Mapping[str, NameRule] | None = None,
+) -> Any:
     """The table as a DataFrame of pandas or polars, or as a mapping from names to columns.
 
     Parameters
     ----------
     table : such a DataFrame or mapping; a LazyFrame of polars, a Table of pyarrow or a relation of duckdb, by duck
         type; a list of dictionaries, one per row, where a name that a row lacks is null; or the path of a CSV, TSV or
-        parquet file.
+        parquet file, a pattern of paths, or a list of these, which are read one after the other.
     labels : which columns hold identifiers or labels. In files of text these are text, or integers where all entries
         are whole numbers, written in one way, but for words for nulls that are no names.
+    text : arguments of ``pandas.read_csv`` such as ``sep``, for files of text; those that are None do not count.
+    rules : columns that are read from the names of files; ``file`` is the name itself.
 
     Raises
     ------
@@ -41,8 +62,11 @@ def open_table(table: Any, labels: Labels = lambda name: None) -> Any:
         If it is no table, the file cannot be read, or a lazy table fails.
     """
     kind = type(table)  # a column may have the name of a method
-    if isinstance(table, str | Path):
-        return _read_file(Path(table), labels)
+    text = {name: value for name, value in (text or {}).items() if value is not None}
+    if is_path(table) or (isinstance(table, list | tuple) and table and all(map(is_path, table))):
+        return _read_files(find_files(table, "table"), labels, text, rules or {})
+    if given := [*text, *(rules or ())]:
+        raise ValueError(f"{given[0]} is of files, and table is {kind.__name__}: give paths")
     if isinstance(table, list | tuple) and all(isinstance(row, Mapping) for row in table):
         names = dict.fromkeys(name for row in table for name in row)
         return {name: [row.get(name) for row in table] for name in names}
@@ -74,78 +98,109 @@ def _run(table: Any, read: Callable[[Any], Any]) -> Any:
         raise ValueError(f"table is {type(table).__name__}, and reading it fails: {error}") from error
 
 
-def _read_file(path: Path, labels: Labels) -> Any:
+def _read_files(
+    paths: list[Path], labels: Labels, text: Mapping[str, Any], rules: Mapping[str, NameRule]
+) -> Any:
+    """Rows of the files one after the other, with the columns that all of them have and those of their names."""
+    import pandas
+
+    frames = [_read_file(path, labels, text) for path in paths]
+    frame = pandas.concat(frames, keys=[path.name for path in paths], names=[FILE, "row"], join="inner")
+    number, own = frame.index.codes[0], [*frame.columns]
+    for column, rule in ({} if "file" in own else {"file": "file"}).items() | rules.items():
+        frame[column] = np.array([label_of_file(path, rule, column) for path in paths], object)[number]
+    if paths[0].suffix != ".parquet":
+        read_labels(frame, lambda column: labels(column) if column in own else None)
+    return frame if len(paths) > 1 else frame.reset_index(drop=True)
+
+
+def _read_file(path: Path, labels: Labels, text: Mapping[str, Any]) -> Any:
     ending = Path(path.name.lower().removesuffix(".gz")).suffix
-    if ending not in ENDINGS:
+    if ending not in ENDINGS and "sep" not in text:
         raise ValueError(
             f"table is {str(path)!r}, whose name ends in none of {', '.join(ENDINGS)}: read the file, and give the "
-            "DataFrame"
+            "DataFrame, or pass sep= if it is text"
         )
     if not path.is_file():
         raise FileNotFoundError(f"table is {str(path)!r}: there is no such file")
-    lacking = []
-    for read in (_by_pandas, _by_polars):
-        try:
-            return read(path, ENDINGS[ending], labels)
-        except ImportError as error:
-            lacking.append(str(error))
-        except Exception as error:
-            raise ValueError(f"table is {str(path)!r}, which cannot be read: {error}") from error
-    raise ImportError(f"table is {str(path)!r}: install pandas or polars to read it ({'; '.join(lacking)})")
+    try:
+        if ending == ".parquet":
+            return _read_parquet(path)
+        return read_text_file(path, {"sep": ENDINGS.get(ending)} | dict(text), labels)
+    except ImportError as error:
+        raise ImportError(f"table is {str(path)!r}: install pyarrow or polars to read it") from error
+    except Exception as error:
+        raise ValueError(f"table is {str(path)!r}, which cannot be read: {error}") from error
 
 
-def _by_pandas(path: Path, separator: str | None, labels: Labels) -> Any:
+def _read_parquet(path: Path) -> Any:
     import pandas
 
-    if separator is None:
+    try:
         return pandas.read_parquet(path, dtype_backend="numpy_nullable")
-    return read_text_file(path, separator, labels)
+    except ImportError:
+        import polars
+
+        columns = polars.read_parquet(path).to_dict(as_series=False)
+        return pandas.DataFrame(columns, dtype=object).convert_dtypes()
 
 
-def read_text_file(path: Path, separator: str, labels: Labels) -> Any:
-    """The ``pandas.DataFrame`` of a file of text; `labels` and errors are as in `open_table`."""
+def read_text_file(path: Path, text: Mapping[str, Any], labels: Labels) -> Any:
+    """The ``pandas.DataFrame`` of a file of text, whose columns of `labels` are text; errors are as in `open_table`.
+
+    `text` are arguments of ``pandas.read_csv``, such as ``sep``.
+    """
     import pandas
 
-    header = pandas.read_csv(path, sep=separator, nrows=0).columns
-    names = {column: known for column in header if (known := labels(column)) is not None}
-    frame = pandas.read_csv(
-        path,
-        sep=separator,
-        dtype_backend="numpy_nullable",
-        low_memory=False,
-        dtype=dict.fromkeys(names, str),
-        keep_default_na=False,
-        skip_blank_lines=len(header) > 1,  # of one column, such a line is a row without a value
-        na_values={column: [""] if column in names else NULLS for column in header},
-    )
+    try:
+        header = pandas.read_csv(path, nrows=0, **text).columns
+        mark = next((mark for mark in ";\t|," if mark in str(header[0])), None)
+        if len(header) == 1 and mark:
+            raise ValueError(f"its header is one column, {header[0]!r}: pass sep={mark!r}")
+        names = [column for column in header if labels(column) is not None]
+        frame = pandas.read_csv(
+            path,
+            dtype_backend="numpy_nullable",
+            low_memory=False,
+            dtype=dict.fromkeys(names, str),
+            keep_default_na=False,
+            skip_blank_lines=len(header) > 1,  # of one column, such a line is a row without a value
+            na_values={column: [""] if column in names else NULLS for column in header},
+            **text,
+        )
+    except UnicodeError as error:
+        raise ValueError(f'{error}: pass encoding=, such as "latin-1" or "utf-16"') from error
     if len(header) == 1:  # empty lines at the end are no rows
         frame = frame.iloc[: int(np.flatnonzero(frame[header[0]].notna()).max(initial=-1)) + 1].copy()
     if len(frame) and not isinstance(frame.index, pandas.RangeIndex):
         raise ValueError("its rows have more entries than its header")
-    for column, known in names.items():
-        number, words = pandas.factorize(frame[column])
-        entries = _labels(words.tolist(), known)
-        kind = object if any(isinstance(entry, str) for entry in entries) else "Int64"
-        frame[column] = pandas.Series(entries, dtype=kind).reindex(number).array
     return frame
 
 
-def _by_polars(path: Path, separator: str | None, labels: Labels) -> Any:
-    import polars
+def read_labels(frame: Any, labels: Labels) -> Any:
+    """The frame, of which columns of `labels` are text and become labels, as `open_table` says."""
+    import pandas
 
-    if separator is None:
-        return polars.read_parquet(path)
-    words = polars.read_csv(path, separator=separator, infer_schema_length=0)
-    names = {column: known for column in words.columns if (known := labels(column)) is not None}
-    frame = polars.read_csv(
-        path,
-        separator=separator,
-        null_values=NULLS,
-        infer_schema_length=None,
-        schema_overrides=dict.fromkeys(names, polars.String),
-    )
-    read = {column: _labels(words[column].to_list(), known) for column, known in names.items()}
-    return frame.with_columns(polars.Series(column, entries) for column, entries in read.items())
+    for column in frame:
+        if (known := labels(column)) is not None:
+            number, words = pandas.factorize(frame[column])
+            entries = _labels(words.tolist(), known)
+            kind = object if any(isinstance(entry, str) for entry in entries) else "Int64"
+            frame[column] = pandas.Series(entries, dtype=kind).reindex(number).array
+    return frame
+
+
+def number_cure(word: str) -> str:
+    """How to read a word that is a number in another notation; empty where it is none."""
+    for pattern, fix in (
+        (r"\d+,\d+", 'decimal=","'),
+        (r"\d{1,3}(\.\d{3})+(,\d+)?", 'decimal="," and thousands="."'),
+        (r"\d{1,3}(,\d{3})+(\.\d+)?", 'thousands=","'),
+        (r"\d{1,3}([ '\u00a0\u202f]\d{3})+([.,]\d+)?", "thousands="),
+    ):
+        if re.fullmatch(rf"\s*[+-]?{pattern}\s*", word):
+            return f": pass {fix} with the path of a file, or convert them"
+    return ""
 
 
 def _labels(words: list[str | None], names: Collection[str]) -> list[Any]:

@@ -1,19 +1,31 @@
 """Reader of a table with one row per frame."""
 
 import dataclasses
-from collections.abc import Iterable
+import re
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
+from ethogram.models.arguments import require_one_of, warn_user
 from ethogram.models.data.columns import Columns, as_names, label_columns, number_groups
+from ethogram.models.data.file_names import NameRule
 from ethogram.models.data.labels import VOCABULARIES, coded_fields
 from ethogram.models.data.metadata import ColumnName, Metadata
 from ethogram.models.data.padding import Column, FrameRows, pad_rows
+from ethogram.models.data.repeated_rows import merge_rows
+from ethogram.models.data.spikes import find_spikes
 from ethogram.models.data.time_grid import SortedRows, clocks_of, frame_numbers
 from ethogram.models.data.times import Times, state_clock
 
-__all__ = ["read_table"]
+__all__ = ["file_rules", "read_table"]
+
+
+def file_rules(labels: Mapping[str, Any]) -> tuple[dict[str, NameRule], dict[str, Any]]:
+    """Columns that `open_table` reads from names of files, and columns of all labels."""
+    rules = {field: rule for field, rule in labels.items() if isinstance(rule, re.Pattern) or callable(rule)}
+    columns = {field: f"{field} of the file" for field in rules}
+    return {columns[field]: rule for field, rule in rules.items()}, {**labels, **columns}
 
 
 def read_table(
@@ -24,16 +36,25 @@ def read_table(
     steps: dict[str, ColumnName | None],
     labels: dict[str, ColumnName | None],
     step: Any,
-    missing: str,
     metadata: Metadata | None,
+    *,
+    missing: str,
     snap: Any = False,
-    row_numbers: Any = None,
+    called: Callable[[int], str] | None = None,
     codes: bool | str | Iterable[str] = False,
+    text: Mapping[str, Any] | None = None,
+    day_first: bool | None = None,
+    duplicates: str = "error",
+    max_speed: Any = None,
 ) -> dict[str, Any]:
     """Fields of `Trajectories`, still to be checked, of a table; parameters of ``Trajectories.from_table``.
 
-    Messages about times call rows by `row_numbers`, where the table is part of another, and else by their places.
+    Messages about times call rows as `called` says, where the table is part of another.
     """
+    require_one_of("duplicates", duplicates, ("error", "first", "mean"))
+    require_one_of("day_first", day_first, (None, True, False))
+    rules, renamed = file_rules(labels | {"sequence": sequence})
+    labels, sequence = {field: renamed[field] for field in labels}, renamed["sequence"]
     feature_names = as_names(features)
     if not feature_names and steps["states"] is None and steps["actions"] is None:
         raise ValueError(
@@ -47,9 +68,10 @@ def read_table(
         for field, column in (steps | labels).items()
         if field in VOCABULARIES
     ]
-    columns = Columns(table, label_columns(as_names(sequence), named, feature_names))
+    columns = Columns(table, label_columns(as_names(sequence), named, feature_names), text, rules)
     if feature_names and metadata.feature_names is None:
         metadata = dataclasses.replace(metadata, feature_names=tuple(map(str, feature_names)))
+    sequence = "file" if sequence is None and columns.several_files else sequence
     keys = {name: columns.identifiers(name) for name in as_names(sequence)}
     number, first_row = number_groups(keys, columns.num_rows)
 
@@ -71,31 +93,39 @@ def read_table(
 
     constants = {field: constant(name) for field, name in labels.items() if name is not None}
     order = np.argsort(number, kind="stable")
+    if time is not None:
+        read = columns.times(time, day_first)
+        if columns.several_files:  # in whatever order the files were named
+            order = np.lexsort((read.values, number))
     by_sequence = number[order]
     rank = np.arange(len(order)) - np.searchsorted(by_sequence, by_sequence)
+    observations = columns.features(feature_names, order) if feature_names else None
+    marks = {field: columns[name].take(order) for field, name in steps.items() if name is not None}
     frame, times = rank, None
     if time is not None:
-        read = columns.times(time)
         times = Times(read.values[order], read.zone)
         clocks = clocks_of(constants.get("group"), len(first_row), str(labels["group"]))
-        called = order if row_numbers is None else np.asarray(row_numbers)[order]
-        rows = SortedRows(lambda row: f"row {called[row]}", by_sequence, rank, place, clocks)
-        frame = frame_numbers(times.values, step, rows, str(time), snap)
+        name_row = called or columns.row
+        rows = SortedRows(lambda row: name_row(order[row]), by_sequence, rank, place, clocks)
+        frame = frame_numbers(times.values, step, rows, str(time), snap, duplicates)
         metadata = state_clock(metadata, times, step, by_sequence)
     elif snap is not False:
         raise ValueError(f"snap is {snap!r} without time: name the column of times")
-    return pad_rows(
-        FrameRows(
-            sequence=by_sequence,
-            frame=frame,
-            lengths=frame[np.append(rank[1:] == 0, True)] + 1,
-            observations=columns.features(feature_names, order) if feature_names else None,
-            steps={field: columns[name].take(order) for field, name in steps.items() if name is not None},
-            times=None if times is None else times.values,
-        ),
-        constants,
-        missing,
-        metadata,
-        place,
-        coded,
+    given = FrameRows(
+        sequence=by_sequence,
+        frame=frame,
+        lengths=frame[np.append(rank[1:] == 0, True)] + 1,
+        observations=observations,
+        steps=marks,
+        times=None if times is None else times.values,
     )
+    given = merge_rows(given, duplicates, metadata, place)
+    if max_speed is not None:
+        values, null = given.observations or Column(
+            np.zeros((len(order), 0)), np.zeros((len(order), 0), bool)
+        )
+        spikes = find_spikes(values, ~null, given, metadata, place, max_speed)
+        given = given._replace(removed=spikes.features)
+        if spikes.warning:
+            warn_user(spikes.warning)
+    return pad_rows(given, constants, missing, metadata, place, coded)

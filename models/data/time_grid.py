@@ -53,8 +53,15 @@ def clocks_of(group: Column | None, num_sequences: int, word: str) -> Clocks:
     return Clocks(number, name)
 
 
-def frame_numbers(times: np.ndarray, step: Any, rows: SortedRows, name: str, snap: Any = False) -> np.ndarray:
-    """Frame of each row, counted from the first time of its clock.
+def frame_numbers(
+    times: np.ndarray,
+    step: Any,
+    rows: SortedRows,
+    name: str,
+    snap: Any = False,
+    duplicates: str | None = None,
+) -> np.ndarray:
+    """Frame of each row, counted from the first time of its clock; not decreasing within a sequence.
 
     Parameters
     ----------
@@ -63,6 +70,7 @@ def frame_numbers(times: np.ndarray, step: Any, rows: SortedRows, name: str, sna
     rows : which row of which sequence each time is.
     name : of the time column, for messages.
     snap : how far, in steps, times may be moved to their frame; True for half a step.
+    duplicates : ``"error"`` or None (where the caller has no such argument) refuse several rows in a frame.
     """
 
     def said(row: int) -> str:
@@ -82,23 +90,31 @@ def frame_numbers(times: np.ndarray, step: Any, rows: SortedRows, name: str, sna
     gap = np.diff(elapsed, prepend=elapsed[0])
     later = rows.rank > 0
 
-    def out_of_order(row: int, earlier: str) -> str:
-        if gap[row] == 0:
-            cure = "drop one of them, or name more columns in sequence=, such as the agent's"
-            return f", and so it is in {earlier}: {cure}"
-        return f", before {times[row - 1]} in {earlier}: sort the table by {name}"
+    def refuse_repeated(same: np.ndarray, fault: str, fix: str) -> None:
+        if duplicates in (None, "error"):
+            count, among = int(same.sum()), len(np.unique(rows.sequence[same]))
+            how_many = f"{count} such row{'s' * (count > 1)} in {among} sequence{'s' * (among > 1)}"
+            argument = "" if duplicates is None else ', or pass duplicates="first" or "mean"'
+            refuse(same, lambda row, earlier: f", {fault} {earlier} ({how_many}): {fix}{argument}")
 
-    refuse(later & (gap <= 0), out_of_order)
+    refuse(
+        later & (gap < 0),
+        lambda row, earlier: f", before {times[row - 1]} in {earlier}: sort the table by {name}",
+    )
+    fix = "drop repeated rows, or name more columns in sequence=, such as the agent's"
+    refuse_repeated(later & (gap == 0), "and so it is in", fix)
     clock = rows.clocks.number[rows.sequence]
     origin = np.full(len(rows.clocks.number), np.inf)
     np.minimum.at(origin, clock, elapsed)
-    length = _mean_gap(gap[later], name) if step is None else step_length(step, times)
+    distinct = later & (gap > 0)
+    length = _mean_gap(gap[distinct], name) if step is None else step_length(step, times)
     position = (elapsed - origin[clock]) / length
     first = np.flatnonzero(~later)[np.cumsum(~later) - 1]
     if (
         step is None
     ):  # counted from the sequence's own first, so that rounding of the mean gap does not add up
-        position = position[first] + rows.rank
+        count = np.cumsum(distinct)
+        position = position[first] + count - count[first]
     unit = f"steps of {length:.6g}" if step is None else f"steps of {step}"
 
     def since(row: int) -> str:
@@ -125,9 +141,8 @@ def frame_numbers(times: np.ndarray, step: Any, rows: SortedRows, name: str, sna
                 f", {off[row]:.6g} of a step off its frame, more than snap={furthest:g} of a step: correct it"
             ),
         )
-    refuse(
-        later & (np.diff(frame, prepend=-1) == 0),
-        lambda row, earlier: f", in the same frame as {earlier}: step={step} is too long",
+    refuse_repeated(
+        later & (np.diff(frame, prepend=-1) == 0), "in the same frame as", f"step={step} is too long"
     )
     _warn_of_absences(frame, rows, said, since)
     if furthest is not None:
@@ -167,13 +182,13 @@ def _warn_of_absences(
     row = int(gap.argmax())
     size = cells * 8
     place = f"{said(row)}, {frame[row]} {since(row)}, after {gap[row]} without a row"
-    cure = "name the bouts as sequences or groups of their own, or pass a longer step="
+    fix = "name the bouts as sequences or groups of their own, or pass a longer step="
     if size > MOST_BYTES:
         raise ValueError(
-            f"{place}: arrays of one feature would take {size / 2**30:.3g} GiB, more than 2; {cure}"
+            f"{place}: arrays of one feature would take {size / 2**30:.3g} GiB, more than 2; {fix}"
         )
     warn_user(
-        f"{place}: only {len(frame)} of {cells} frames have a row; {cure}",
+        f"{place}: only {len(frame)} of {cells} frames have a row; {fix}",
     )
 
 

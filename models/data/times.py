@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import numbers
+import re
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,9 +13,12 @@ import numpy as np
 from ethogram.models.arguments import require_number, warn_user
 from ethogram.models.data.metadata import Metadata
 from ethogram.models.data.padding import read_column
+from ethogram.models.data.table_kinds import number_cure
 
 __all__ = ["Times", "rate_of_times", "read_snap", "read_times", "state_clock", "step_length", "write_times"]
 
+YEAR_FIRST = re.compile(r"\s*\d{4}[-/.]\d{1,2}[-/.]\d{1,2}(?!\d)")
+YEAR_LAST = re.compile(r"\s*(\d{1,2})[-/.](\d{1,2})[-/.](\d{4}|\d\d)(?!\d)")
 SECOND = np.timedelta64(1, "s")
 
 
@@ -25,8 +29,10 @@ class Times(NamedTuple):
     zone: str | None
 
 
-def read_times(column: Any, name: str, num_rows: int) -> Times:
-    """Times of a column, array or list; ISO strings and dates with a time zone become UTC.
+def read_times(column: Any, name: str, num_rows: int, day_first: bool | None = None) -> Times:
+    """Times of a column, array or list; strings and dates with a time zone become UTC.
+
+    Of dates such as 01/05/2024 the day stands first, or the month, as `day_first` says; None refuses them.
 
     Raises
     ------
@@ -49,7 +55,7 @@ def read_times(column: Any, name: str, num_rows: int) -> Times:
     if null.any():
         raise ValueError(f"{name} is null in row {int(null.argmax())}: every row needs a value")
     if values.dtype.kind == "U":
-        values, zone = _parsed(values, name)
+        values, zone = _parsed(values, name, day_first)
     if values.dtype.kind not in "iufmM":
         raise TypeError(f"{name} holds {values.dtype}: times are numbers, dates, durations or ISO strings")
     return Times(values, None if zone is None else str(zone))
@@ -80,17 +86,51 @@ def _common_zone(zones: list[Any]) -> str:
     return names.pop() if len(names) == 1 else "UTC"
 
 
-def _parsed(values: np.ndarray, name: str) -> tuple[np.ndarray, str | None]:
+def _parsed(values: np.ndarray, name: str, day_first: bool | None) -> tuple[np.ndarray, str | None]:
+    texts = values.tolist()
+    iso = [_is_iso(text) for text in texts]
     try:
-        dates = np.array([datetime.datetime.fromisoformat(value) for value in values.tolist()])
-    except ValueError as error:
-        row = next((row for row, value in enumerate(values) if not _is_iso(str(value))), 0)
+        dates = (
+            list(map(datetime.datetime.fromisoformat, texts)) if all(iso) else _dates(texts, name, day_first)
+        )
+    except TypeError as error:
+        row = iso.index(False)
         raise TypeError(
             f"{name} holds {values.dtype}: times are numbers, dates, durations or ISO strings, and row {row} is "
-            f"{str(values[row])!r}"
+            f"{texts[row]!r}{number_cure(texts[row])}"
         ) from error
+    dates = np.array(dates)
     dates, zone = _without_zone(dates, name)
     return dates.astype("datetime64[us]"), zone
+
+
+def _dates(texts: list[str], name: str, day_first: bool | None) -> list[datetime.datetime]:
+    """Dates whose year stands first or last; a TypeError where a text is none."""
+    import pandas
+
+    ends = {row: found for row, text in enumerate(texts) if (found := YEAR_LAST.match(text))}
+    if ends and day_first is None:
+        day, month = (next((row for row in ends if int(ends[row][part]) > 12), None) for part in (1, 2))
+        row = next(row for row in (day, month, *ends) if row is not None)
+        fix = "True or False" if day is month is None else month is None
+        raise ValueError(
+            f"{name} is {texts[row]!r} in row {row}, with the day or the month first: pass day_first={fix}"
+        )
+    ordered = list(texts)
+    for row, (first, second, year) in ((row, found.groups()) for row, found in ends.items()):
+        day, month = (first, second) if day_first else (second, first)
+        if int(month) > 12:
+            raise ValueError(
+                f"{name} is {texts[row]!r} in row {row}, which is no date with day_first={day_first}"
+            )
+        century = "" if len(year) == 4 else "19" if year >= "69" else "20"  # as POSIX has it
+        ordered[row] = f"{century}{year}-{month}-{day}{texts[row][ends[row].end() :]}"
+    try:
+        if all(map(YEAR_FIRST.match, ordered)):
+            return list(pandas.to_datetime(ordered, format="mixed").to_pydatetime())
+    except ValueError as error:
+        raise TypeError(str(error)) from error
+    raise TypeError("a text is no date")
 
 
 def _is_iso(text: str) -> bool:
@@ -101,7 +141,7 @@ def _is_iso(text: str) -> bool:
     return True
 
 
-def step_length(step: Any, times: np.ndarray) -> float:
+def step_length(step: Any, times: np.ndarray, name: str = "step") -> float:
     """The step in the units of ``times``, in seconds where these are dates or durations.
 
     Parameters
@@ -110,13 +150,13 @@ def step_length(step: Any, times: np.ndarray) -> float:
         or offset of pandas, such as "10min".
     """
     if times.dtype.kind in "mM":
-        length = _seconds(step)
+        length = _seconds(step, name)
     elif isinstance(step, numbers.Real) and not isinstance(step, bool | np.bool_ | np.timedelta64):
         length = _float(step)
     else:
         raise TypeError(f"step is {step!r}, but times are numbers: give a number")
     if not 0 < length < np.inf:
-        raise ValueError(f"step is {step}: the time between frames must be positive and finite")
+        raise ValueError(f"{name} is {step}: it must be positive and finite")
     return length
 
 
@@ -127,7 +167,7 @@ def _float(step: Any) -> float:
         return np.inf
 
 
-def _seconds(step: Any) -> float:
+def _seconds(step: Any, name: str) -> float:
     import pandas
 
     if isinstance(step, datetime.timedelta | np.timedelta64 | str) or hasattr(step, "freqstr"):
@@ -141,7 +181,7 @@ def _seconds(step: Any) -> float:
         except (ValueError, OverflowError, TypeError):
             pass
     raise TypeError(
-        f"step is {step!r}, but times are dates or durations: give a datetime.timedelta, or a duration of fixed "
+        f"{name} is {step!r}, but times are dates or durations: give a datetime.timedelta, or a duration of fixed "
         'length such as "1s" or "10min"'
     )
 

@@ -1,8 +1,8 @@
 """Ragged batches of behaviour: the padded container that models read, its constructors, buckets and splits."""
 
-import contextlib
-import contextvars
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -10,19 +10,31 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int, Num
 
-from ethogram.models.arguments import is_concrete, require_key, require_number, require_one_of, warn_user
+from ethogram.models.arguments import is_concrete, require_key, require_number, require_one_of
+from ethogram.models.data.action_numbers import warn_of_numbers_from_one
 from ethogram.models.data.buckets import bucket_indices
-from ethogram.models.data.checks import check_arrays
+from ethogram.models.data.checks import check
+from ethogram.models.data.concatenation import concatenated
+from ethogram.models.data.description import describe_data, trajectories_in_words
 from ethogram.models.data.episodes import read_episodes, read_list
 from ethogram.models.data.gaps import lacking
 from ethogram.models.data.labels import coded_fields
-from ethogram.models.data.metadata import SEQUENCE_LABELS, STEP_FIELDS, ColumnName, Metadata
+from ethogram.models.data.metadata import SEQUENCE_LABELS, ColumnName, Metadata
 from ethogram.models.data.outliers import warn_of_unobserved
 from ethogram.models.data.scaling import centred, standardised
-from ethogram.models.data.selection import group_labels, sequence_numbers, unit_labels, valid_steps
+from ethogram.models.data.selection import (
+    counted_lengths,
+    drawn_units,
+    first_steps,
+    group_labels,
+    sequence_numbers,
+    unit_labels,
+    valid_steps,
+)
 from ethogram.models.data.tables import read_table
 from ethogram.models.data.write_table import write_table
 from ethogram.models.data.xarray_dataset import read_dataset, write_dataset
+from ethogram.models.printing import printed_as
 
 __all__ = [
     "ColumnName",
@@ -31,13 +43,14 @@ __all__ = [
     "bucket_indices",
     "check",
     "group_labels",
-    "is_readable",
     "valid_steps",
 ]
 
 HostOrDevice = np.ndarray | Array
+Label = ColumnName | re.Pattern[str] | Callable[[Path], Any] | None
 
 
+@printed_as(lambda data: describe_data(data, trajectories_in_words))
 class Trajectories(NamedTuple):
     """Sequences of behaviour, padded to one width: a pytree whose leaves are the arrays.
 
@@ -84,8 +97,35 @@ class Trajectories(NamedTuple):
 
     @property
     def num_sequences(self) -> int:
-        """Number of sequences (``len`` counts the fields of the tuple)."""
+        """Number of sequences, as of ``len``."""
         return self.lengths.shape[0]
+
+    def __len__(self) -> int:
+        return self.num_sequences
+
+    def __add__(self, other: Any) -> Any:
+        raise TypeError("trajectories are not added: join them by Trajectories.concatenate([one, other])")
+
+    @classmethod
+    def concatenate(cls, items: Iterable["Trajectories"]) -> "Trajectories":
+        """The sequences of several trajectories, one after the other, with the padding that the longest needs.
+
+        They need the same parts, features, units and clock (kind and zone of times, frame rate). Labels of one name are
+        of one agent, group, ...: vocabularies are merged, and codes follow. Integers without names are labels too.
+
+        Raises
+        ------
+        TypeError, ValueError
+            There is no item, or items differ; the message names item and field.
+
+        Examples
+        --------
+        >>> parts = [Trajectories.from_list([[0.0, 1.0]], agent=[name]) for name in ("cat", "ape")]
+        >>> both = Trajectories.concatenate(parts)
+        >>> both.lengths.tolist(), both.agent.tolist(), both.metadata.agent_names
+        ([2, 2], [0, 1], ('cat', 'ape'))
+        """
+        return check(cls(**concatenated(items)))
 
     @classmethod
     def from_list(
@@ -141,27 +181,34 @@ class Trajectories(NamedTuple):
         steps |= {"stay": stay, "observed": observed}
         labels = {"agent": agent, "group": group, "subject": subject}
         read = read_list(steps, labels, missing, metadata, time, step, snap, codes)
-        return _asked(check(cls(**read)), codes)
+        return warn_of_numbers_from_one(check(cls(**read)), codes)
 
     @classmethod
     def from_table(
         cls,
         table: Any,
         *,
-        sequence: ColumnName | Iterable[ColumnName] | None = None,
+        sequence: Label | Iterable[Label] = None,
         time: ColumnName | None = None,
         features: ColumnName | Iterable[ColumnName] | None = None,
         states: ColumnName | None = None,
         actions: ColumnName | None = None,
         stay: ColumnName | None = None,
-        agent: ColumnName | None = None,
-        group: ColumnName | None = None,
-        subject: ColumnName | None = None,
+        agent: Label = None,
+        group: Label = None,
+        subject: Label = None,
         step: Any = None,
         snap: bool | float | int = False,
         missing: str = "error",
         metadata: Metadata | None = None,
         codes: bool | str | Iterable[str] = False,
+        day_first: bool | None = None,
+        duplicates: str = "error",
+        max_speed: float | int | None = None,
+        sep: str | None = None,
+        decimal: str | None = None,
+        thousands: str | None = None,
+        encoding: str | None = None,
     ) -> "Trajectories":
         """Trajectories of a table with one row per frame, sequences in the order of their first rows.
 
@@ -169,18 +216,22 @@ class Trajectories(NamedTuple):
         ----------
         table : a DataFrame of pandas or polars, or a LazyFrame; a Table of pyarrow; a relation of duckdb; a mapping
             from names to columns of one length; a list of dictionaries, one per row; or the path of a parquet, CSV or
-            TSV file, perhaps with .gz. In CSV and TSV files, identifiers and labels are text (``007`` is not ``7``, and
-            ``NA`` is a name), or integers where all entries of a column are, but for empty ones and words such as NA.
-        sequence : column, or columns together, that identify a sequence; None makes the table one
-            sequence. Where agents share a demonstration, name both columns. Rows of different
+            TSV file, perhaps with .gz, a pattern such as ``"gps/*.csv"``, or a list of these. In files of text,
+            identifiers and labels are text (``007`` is not ``7``, and ``NA`` is a name), or integers where all entries
+            of a column are, but for empty ones and words such as NA.
+        sequence : column, or columns together, that identify a sequence; None makes the table, or each of several
+            files, one sequence. Where agents share a demonstration, name both columns. Rows of different
             sequences may interleave.
-        time : column of numbers, dates, durations or ISO strings that increases within each sequence; dates may have
-            a time zone. The sequences of a ``group`` share one clock, which begins at the earliest time of the group:
-            an agent that comes later has missing frames before, one that leaves earlier has padding after. Without a
-            group a sequence begins at its first time. None takes the rows as consecutive frames.
+        time : column of numbers, dates, durations or strings of dates that increases within each sequence, in which
+            rows of several files are sorted; dates may have a time zone. The sequences of a ``group`` share one clock,
+            which begins at the earliest time of the group: an agent that comes later has missing frames before, one
+            that leaves earlier has padding after. Without a group a sequence begins at its first time. None takes the
+            rows as consecutive frames.
         features, states, actions, stay : columns of the frames; features are numbers, which become floats, and their
             names go to the metadata.
-        agent, group, subject : columns that are constant within a sequence; a null becomes -1.
+        agent, group, subject : columns that are constant within a sequence; a null becomes -1. Of files, these and
+            `sequence` may be ``"file"``, the name without ending, a compiled regular expression that is searched in
+            it (the first group counts, where it has one), or a function of the ``pathlib.Path``.
         step : time from one frame to the next, a number in the units of ``time``; where ``time`` has dates a
             ``timedelta`` or an offset or string of pandas, such as ``"10min"``. Times in between count as missing
             frames, whatever ``missing`` says; a time may be off its frame by a tenth of a step. None needs equally
@@ -194,6 +245,15 @@ class Trajectories(NamedTuple):
             without one are numbered in alphabetical order. ``frame_rate``, where None, becomes
             ``1 / step`` (for dates and durations in seconds, with ``time_unit`` "s").
         codes : as in :meth:`from_list`.
+        day_first : whether dates such as 01/05/2024 have the day first, or the month; None refuses them.
+        duplicates : rows of a sequence with the same time, or after `snap` in the same frame: ``"error"``; ``"first"``
+            takes the first value of each feature that is known; ``"mean"`` averages features, angles on the circle, and
+            needs equal labels.
+        max_speed : positions are taken as missing where the steps to and from them are faster, up to three in a row, if
+            those before and after are within reach of each other; of an end of a sequence one step counts. In units of
+            the features (longitude and latitude: metres) per unit of time (dates: second). Features called x and y,
+            east and north, or longitude and latitude are positions, else two features that are no angles.
+        sep, decimal, thousands, encoding : how files of text are written, as in ``pandas.read_csv``.
 
         Raises
         ------
@@ -202,7 +262,7 @@ class Trajectories(NamedTuple):
             decrease, or miss the grid of ``step``, a label changes within its sequence, or a value is missing and
             may not be. The message names the sequence, and the time or row.
         FileNotFoundError, ImportError
-            If there is no such file, or nothing here reads it (pandas, else polars).
+            If there is no such file, or nothing here reads it.
 
         Examples
         --------
@@ -213,10 +273,11 @@ class Trajectories(NamedTuple):
         """
         steps = {"states": states, "actions": actions, "stay": stay}
         labels = {"agent": agent, "group": group, "subject": subject}
-        read = read_table(
-            table, sequence, time, features, steps, labels, step, missing, metadata, snap, codes=codes
-        )
-        return _asked(check(cls(**read)), codes)
+        how = {"day_first": day_first, "duplicates": duplicates, "max_speed": max_speed}
+        how |= {"missing": missing, "snap": snap, "codes": codes}
+        text = {"sep": sep, "decimal": decimal, "thousands": thousands, "encoding": encoding}
+        read = read_table(table, sequence, time, features, steps, labels, step, metadata, text=text, **how)
+        return warn_of_numbers_from_one(check(cls(**read)), codes)
 
     @classmethod
     def from_episodes(
@@ -276,7 +337,7 @@ class Trajectories(NamedTuple):
         steps, keys = read_episodes(episodes, last, as_states, with_actions, known or ())
         labels = {"agent": agent, "group": keys if group is None else group, "subject": subject}
         read = read_list(steps, labels, missing, metadata, time, step, snap, codes)
-        return _asked(check(cls(**read)), codes)
+        return warn_of_numbers_from_one(check(cls(**read)), codes)
 
     @classmethod
     def from_xarray(
@@ -311,7 +372,7 @@ class Trajectories(NamedTuple):
         """
         data = check(cls(**read_dataset(dataset, missing, sequence, agent, time, features)))
         warn_of_unobserved(np.asarray(data.observed), data.agent, data.metadata.agent_names)
-        return data if "observed" in dataset else _asked(data)
+        return data if "observed" in dataset else warn_of_numbers_from_one(data)
 
     def to_xarray(self) -> Any:
         """An ``xarray.Dataset`` that :meth:`from_xarray` turns back into exactly these arrays and names.
@@ -380,7 +441,7 @@ class Trajectories(NamedTuple):
 
     def trim(self) -> "Trajectories":
         """The same sequences without the padding that all of them share."""
-        return _first_steps(self, int(np.max(self.lengths)))
+        return first_steps(self, int(np.max(self.lengths)))
 
     def buckets(self, max_waste: float | int = 0.25, by: str = "sequence") -> tuple["Trajectories", ...]:
         """Buckets of similar length, shortest first, each trimmed to its longest sequence.
@@ -390,14 +451,9 @@ class Trajectories(NamedTuple):
         stays whole: all its sequences count as long as its longest, and a -1 is a group of its own.
         """
         require_one_of("by", by, ("sequence", "group"))
-        lengths = np.maximum(np.asarray(self.lengths), 1)
-        if by == "group":
-            _, unit = np.unique(unit_labels(self, "group"), return_inverse=True)
-            longest = np.zeros(unit.max() + 1, dtype=lengths.dtype)
-            np.maximum.at(longest, unit, lengths)
-            lengths = longest[unit]
+        lengths = counted_lengths(self, by)
         chosen = bucket_indices(lengths, max_waste)
-        return tuple(_first_steps(self, int(lengths[rows].max())).take(rows) for rows in chosen)
+        return tuple(first_steps(self, int(lengths[rows].max())).take(rows) for rows in chosen)
 
     def split(
         self,
@@ -423,74 +479,9 @@ class Trajectories(NamedTuple):
         require_number("test_fraction", test_fraction, above=0, below=1)
         require_key(key)
         labels = np.arange(self.num_sequences) if by == "sequence" else unit_labels(self, by, complete=True)
-        _, unit = np.unique(labels, return_inverse=True)
-        num_units = int(unit.max()) + 1
-        if num_units < 2:
-            raise ValueError(f"by={by!r} finds only one {by}: a split needs at least two")
-        num_test = min(max(round(test_fraction * num_units), 1), num_units - 1)
-        drawn = np.asarray(jax.random.permutation(key, num_units))[:num_test]
-        is_test = np.isin(unit, drawn)
+        is_test = drawn_units(key, labels, by, test_fraction)
         return self.take(~is_test), self.take(is_test)
 
 
-def check(data: Any) -> Trajectories:
-    """The data themselves, once their shapes, lengths, labels and values are valid.
-
-    One pass over the arrays: call it once, where data come in. Arrays under a JAX transformation, or
-    spread over other processes, are not looked at. Padding and missing frames may contain anything.
-
-    Raises
-    ------
-    TypeError
-        If the data are no ``Trajectories`` or an array has the wrong dtype.
-    ValueError
-        If shapes disagree, a length or label is out of range, an observed frame is infinite or has no feature, or
-        ``observed`` is True beyond a length. The message names the place and the cure.
-    """
-    if not isinstance(data, Trajectories):
-        raise TypeError(
-            f"data is {type(data).__name__}, not Trajectories: use a constructor such as Trajectories.from_list"
-        )
-    if is_readable(data):
-        check_arrays(data)
-    return data
-
-
-def is_readable(data: Trajectories) -> bool:
-    """Whether no array is traced by a JAX transformation, or spread over other processes."""
-    leaves = jax.tree.leaves(data)
-    return is_concrete(*leaves) and all(getattr(leaf, "is_fully_addressable", True) for leaf in leaves)
-
-
-def _first_steps(data: Trajectories, num_steps: int) -> Trajectories:
-    num_steps = max(num_steps, 1)
-    parts = {field: getattr(data, field) for field in STEP_FIELDS}
-    return data._replace(**{field: part[:, :num_steps] for field, part in parts.items() if part is not None})
-
-
-_ROLLED_OUT = contextvars.ContextVar("rolled_out", default=False)
-
-
-@contextlib.contextmanager
-def rolled_out() -> Iterator[None]:
-    """Trajectories that are made inside are of models and policies, which count from 0: no warning asks about them."""
-    token = _ROLLED_OUT.set(True)
-    try:
-        yield
-    finally:
-        _ROLLED_OUT.reset(token)
-
-
-def _asked(data: Trajectories, codes: bool | str | Iterable[str] = False) -> Trajectories:
-    """The data; a warning where actions may be numbered from 1, and models would take them for those from 0."""
-    known = _ROLLED_OUT.get() or "actions" in coded_fields(codes)
-    if data.actions is None or data.metadata.action_names is not None or known:
-        return data
-    taken = np.unique(np.asarray(data.actions))
-    taken = taken[taken >= 0]
-    if len(taken) > 1 and taken[0] == 1 and taken[-1] == len(taken):
-        warn_user(
-            f"actions are the integers 1 to {taken[-1]}, and never 0, and models count from 0: subtract 1 if "
-            "they are numbered from 1, or pass codes=True, or names of all actions, that of 0 first"
-        )
-    return data
+# That of NamedTuple counts fields by len.
+Trajectories._make = classmethod(lambda cls, values: cls(*values))  # type: ignore[method-assign, assignment]

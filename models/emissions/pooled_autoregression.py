@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jaxtyping import Float
@@ -48,7 +49,7 @@ def pooled_autoregression(data: Trajectories, order: int, mean: Any, dtype: Any)
     centre = moments.mean if mean is None else mean
 
     def fitted(xp, x, observed, centre, covariance):
-        wide = np.float64 if xp is np else x.dtype
+        wide = np.float64 if xp is np else jnp.result_type(x.dtype, dtype)
         size = x.shape[-1]
         root = xp.linalg.cholesky(covariance.astype(wide))
         unit = xp.linalg.inv(root)

@@ -14,6 +14,7 @@ import numpy as np
 from ethogram.models.planning.expression_graph import ExpressionGraph, Node, Polynomial
 from ethogram.models.planning.fluent_program import FluentProgram, compile_program
 from ethogram.models.planning.rddl_expressions import RDDLExpressions
+from ethogram.models.printing import short_repr
 
 __all__ = ["ActionRules", "Conditions", "action_rules", "limited_actions", "read_conditions"]
 
@@ -36,12 +37,8 @@ class Conditions(NamedTuple):
     least: list[_Sum]
     checks: list[Node]
 
-    @property
-    def bounds(self) -> list[_Sum]:
-        """All sums."""
-        return [*self.sums, *self.least]
 
-
+@short_repr
 class ActionRules(NamedTuple):
     """Rules of a problem with named actions.
 
@@ -146,7 +143,7 @@ def action_rules(
 ) -> ActionRules:
     """Rules of what actions must meet."""
     sums, least, checks = conditions
-    nodes = [bound for _, bound in conditions.bounds] + checks
+    nodes = [bound for _, bound in (*sums, *least)] + checks
     program = compile_program(graph, fluents, actions, nodes, graph.constant(0.0), graph.constant(0.0))
     single = []
     for node in checks:

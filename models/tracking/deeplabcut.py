@@ -8,7 +8,6 @@ same.
 from __future__ import annotations
 
 import csv
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,34 +15,41 @@ from typing import Any
 import numpy as np
 
 from ethogram.models.arguments import require_room
+from ethogram.models.data.file_names import NameRule, Paths
 from ethogram.models.data.trajectories import Trajectories
-from ethogram.models.tracking.pose import AXES, Poses, existing_file, pose_trajectories
+from ethogram.models.tracking.pose import AXES, ONE, Poses, existing_file, read_poses
 
 __all__ = ["read_deeplabcut"]
 
 LEVELS = ("scorer", "bodyparts", "coords")
-ONE = "individual"
-"""Name of the animal in files that name none."""
 
 
 def read_deeplabcut(
-    path: str | os.PathLike,
+    path: Paths,
     *,
     frame_rate: float | int | None = None,
     min_likelihood: float | int = 0.6,
     keypoints: Sequence[str] | None = None,
     individuals: Sequence[str] | None = None,
+    agent: NameRule | None = None,
+    group: NameRule | None = None,
+    subject: NameRule | None = None,
 ) -> Trajectories:
-    """Trajectories of a file of DeepLabCut: one sequence per individual, in one group.
+    """Trajectories of files of DeepLabCut: one sequence per individual, those of a file in one group.
 
     Features are ``nose.x``, ``nose.y``, ... in pixels. Keypoints below the likelihood are missing in that frame.
 
     Parameters
     ----------
-    path : ``.csv`` or ``.h5`` file of predictions; ``.h5`` needs the extra ``ethogram[behaviour]``.
+    path : ``.csv`` or ``.h5`` file of predictions, a pattern such as ``"day1/*.csv"``, or a list of these;
+        ``.h5`` needs the extra ``ethogram[behaviour]``.
     frame_rate : frames a second of the video.
     min_likelihood : in [0, 1]; DeepLabCut's own ``pcutoff`` is 0.6.
     keypoints, individuals : names to read, in this order; all by default.
+    agent, group, subject : labels of the files: ``"file"`` for the name without ending, a regular expression that is
+        searched in it (the first group counts, where it has one), or a function of the ``pathlib.Path``. By default
+        animals have their own names, or in several files without any those of the files, and each file is a group.
+        Animals of one name are one agent; with `agent` it stands before the names of several animals in a file.
 
     Raises
     ------
@@ -53,6 +59,20 @@ def read_deeplabcut(
         The file is not of DeepLabCut, its rows are labelled images and not frames of a video, entries are no numbers,
         or an argument is out of range.
     """
+    return read_poses(
+        path,
+        _read_file,
+        threshold=("min_likelihood", min_likelihood),
+        frame_rate=frame_rate,
+        keypoints=keypoints,
+        individuals=individuals,
+        agent=agent,
+        group=group,
+        subject=subject,
+    )
+
+
+def _read_file(path: Path) -> Poses:
     found = existing_file(path, (".csv", ".h5", ".hdf5"), "give the predictions of a video")
     is_table = found.name.lower().endswith(".csv")
     columns, frames, values = _of_csv(found) if is_table else _of_hdf(found)
@@ -77,13 +97,7 @@ def read_deeplabcut(
             position[(frames, *place, axes.index(coordinate))] = values[:, number]
         elif coordinate == "likelihood":
             likelihood[(frames, *place)] = values[:, number]
-    return pose_trajectories(
-        Poses(position, likelihood, animals, parts, found.stem),
-        threshold=("min_likelihood", min_likelihood),
-        frame_rate=frame_rate,
-        keypoints=keypoints,
-        individuals=individuals,
-    )
+    return Poses(position, likelihood, animals, parts, found.stem)
 
 
 def _of_csv(path: Path) -> tuple[list[tuple[str, str, str]], Any, Any]:

@@ -12,7 +12,7 @@ from ethogram.models.data.trajectories import Trajectories, check
 __all__ = ["egocentric"]
 
 
-def egocentric(data: Trajectories, *, centre: str, heading: str) -> Trajectories:
+def egocentric(data: Trajectories, *, centre: str, heading: str, keep_motion: bool = False) -> Trajectories:
     """Trajectories of keypoints on a plane, relative to one of them and turned so that another lies on the x axis.
 
     What becomes constant is left out: both coordinates of `centre`, and ``y`` of `heading`. Frames in which one of the
@@ -22,6 +22,10 @@ def egocentric(data: Trajectories, *, centre: str, heading: str) -> Trajectories
     ----------
     data : with features ``NAME.x`` and ``NAME.y``, as readers of poses name them.
     centre, heading : names of keypoints, such as the base of the tail and the nose.
+    keep_motion : True adds the features ``forward_speed``, the motion of the centre along the axis of the body since
+        the frame before, backwards negative, and ``turning_speed``, that of the axis, between -pi and pi a frame, from
+        x towards y positive (where y points down, as in images, clockwise). They are per unit of time, or per frame
+        where the frame rate or this unit is unknown, and missing after a frame without them.
 
     Raises
     ------
@@ -48,6 +52,7 @@ def egocentric(data: Trajectories, *, centre: str, heading: str) -> Trajectories
     places = places.reshape(*shape[:2], len(points), 2)
     places[~np.asarray(data.observed)] = np.nan
     rounding = 4 * np.finfo(dtype).eps * np.nanmax(np.abs(places), initial=0)
+    moved = np.diff(places[:, :, points.index(centre)], axis=1)
     places = places - places[:, :, [points.index(centre)]]
     ahead = places[:, :, points.index(heading)]
     length = np.hypot(ahead[..., 0], ahead[..., 1])
@@ -60,13 +65,36 @@ def egocentric(data: Trajectories, *, centre: str, heading: str) -> Trajectories
     gone = {f"{centre}.x", f"{centre}.y", f"{heading}.y"}
     kept = [place for place, name in enumerate(names) if name not in gone]
     values = turned.reshape(shape)[..., kept]
-    observed = np.asarray(data.observed) & ~np.isnan(values).all(-1)
+    kept_names = [names[place] for place in kept]
     units = data.metadata.feature_units
+    kept_units = None if units is None else [units[place] for place in kept]
+    if keep_motion:
+        rate, per = data.metadata.frame_rate, data.metadata.time_unit
+        rate, per = (rate, per) if rate and per else (1, "frame")
+        values = np.concatenate([values, rate * _motion(moved, np.arctan2(sine, cosine))], axis=-1)
+        kept_names += ["forward_speed", "turning_speed"]
+        kept_units = [
+            *(kept_units or [""] * len(kept)),
+            f"{units[0] if units else ''}/{per}".lstrip("/"),
+            f"rad/{per}",
+        ]
+    observed = np.asarray(data.observed) & ~np.isnan(values).all(-1)
     metadata = dataclasses.replace(
         data.metadata,
-        feature_names=[names[place] for place in kept],
-        feature_units=None if units is None else [units[place] for place in kept],
+        feature_names=kept_names,
+        feature_units=kept_units,
     )
     inside = np.arange(shape[1]) < np.asarray(data.lengths)[:, None]
     values = np.where(inside[..., None], values, 0).astype(dtype)
     return data._replace(observations=values, observed=observed, metadata=metadata)
+
+
+def _motion(moved: np.ndarray, direction: np.ndarray) -> np.ndarray:
+    """Forward and turning motion (sequence, time, 2) since the frame before, of steps (sequence, time - 1, 2).
+
+    Forward is along the direction halfway between those of both frames, as the chord of an arc is.
+    """
+    turn = np.pi - (np.pi - np.diff(direction, axis=1)) % (2 * np.pi)
+    halfway = direction[:, :-1] + turn / 2
+    forward = moved[..., 0] * np.cos(halfway) + moved[..., 1] * np.sin(halfway)
+    return np.pad(np.stack([forward, turn], axis=-1), [(0, 0), (1, 0), (0, 0)], constant_values=np.nan)

@@ -9,19 +9,20 @@ of the sphere.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from ethogram.models.arguments import warn_user
-from ethogram.models.data.columns import Columns
+from ethogram.models.data.columns import Columns, as_names
 from ethogram.models.data.labels import label_texts
-from ethogram.models.data.metadata import Metadata
+from ethogram.models.data.metadata import ColumnName, Metadata
 from ethogram.models.data.steps_and_turns import EARTH_RADIUS
 from ethogram.models.data.table_kinds import NULLS
-from ethogram.models.data.tables import read_table
-from ethogram.models.data.trajectories import Trajectories, check
+from ethogram.models.data.tables import file_rules, read_table
+from ethogram.models.data.trajectories import Label, Trajectories, check
 
 __all__ = ["EARTH", "project", "read_movebank"]
 
@@ -38,22 +39,33 @@ def read_movebank(
     snap: bool | float | int = False,
     individuals: Sequence[Any] | None = None,
     metres: bool = False,
+    features: ColumnName | Sequence[ColumnName] = (),
+    agent: Label = None,
+    group: Label = None,
+    subject: Label = None,
+    duplicates: str = "error",
+    max_speed: float | int | None = None,
 ) -> Trajectories:
-    """Trajectories of a table of Movebank: one sequence per animal, from its first position to its last.
+    """Trajectories of tables of Movebank: one sequence per animal, from its first position to its last.
 
-    Features are ``longitude`` and ``latitude`` in degrees, or with `metres` east and north of the mean position. Rows
+    Features are ``longitude`` and ``latitude`` in degrees, or with `metres` east and north of the mean position, and
+    those that are asked for. Times are in UTC, as Movebank has them. Rows
     without a position, or marked as outliers, are as if they were not there: times without another row are missing
     frames. Animals without a position are left out.
 
     Parameters
     ----------
-    table : path of the CSV file, or such a table of any kind.
+    table : path of the CSV file, a pattern of paths or a list of these, or such a table of any kind.
     step : time from one frame to the next, such as ``"1h"``.
     snap : True moves every time to its nearest frame, a number only those off by at most this share of a step; see
         `Trajectories.from_table`. Fixes are seldom on time: ``snap=True`` with the programmed step is common.
     individuals : which to read; all by default. Rows before and after deployment, without an animal, are left out.
     metres : project to metres, by the azimuthal equidistant projection about the mean position. Distances are true to
         one in a thousand within about 300 km of it.
+    features : further columns of numbers, such as ``"external-temperature"``, to be kept as features.
+    agent, group, subject : columns, or read from the names of files, as in `Trajectories.from_table`. Agents are by
+        default the animals of the first column that Movebank has for them.
+    duplicates, max_speed : as in `Trajectories.from_table`, speeds in metres per second.
 
     Raises
     ------
@@ -68,7 +80,12 @@ def read_movebank(
     UserWarning
         Rows were left out, or taken as missing for their marks: how many. Animals without a position: which.
     """
-    columns = Columns(table, lambda name: NULLS if _spelling(name) in ANIMALS else None)
+    rules, labels = file_rules({"agent": agent, "group": group, "subject": subject})
+    columns = Columns(
+        table,
+        lambda name: NULLS if _spelling(name) in ANIMALS or name in labels.values() else None,
+        rules=rules,
+    )
     spelled = {_spelling(name): name for name in columns.names}
 
     def column(name: str) -> Any:
@@ -77,14 +94,16 @@ def read_movebank(
     for name in ("timestamp", "location-long", "location-lat"):
         if name not in spelled:
             raise ValueError(f"table has no column {name!r}: its columns are {columns.names}")
-    animal = next((name for name in ANIMALS if name in spelled and not column(name).null.all()), None)
+    named = (spelled[name] for name in ANIMALS if name in spelled and not column(name).null.all())
+    animal = next(named, None) if labels["agent"] is None else labels["agent"]
     if animal is None:
         raise ValueError(
-            f"table has none of the columns {', '.join(ANIMALS)}: it does not say which animal a row is of"
+            f"table has none of the columns {', '.join(ANIMALS)}: it does not say which animal a row is of; name a "
+            'column as agent=, or pass agent="file" for a file each'
         )
-    found = column(animal)
+    found = columns[animal]
     names = np.full(found.null.shape, "", object)
-    names[~found.null] = label_texts(found.values[~found.null], f"column {spelled[animal]!r}")
+    names[~found.null] = label_texts(found.values[~found.null], f"column {animal!r}")
     names = names.astype(str)
     kept = names != ""
     asked = None if individuals is None else [str(name) for name in individuals]
@@ -116,27 +135,38 @@ def read_movebank(
     if lost.size:
         warn_user(f"animals without a position were left out: {', '.join(lost)}")
     order = np.flatnonzero(located)[np.argsort(times[located], kind="stable")]
-    units, features = ("degrees", "degrees"), ("longitude", "latitude")
+    units, positions = ("degrees", "degrees"), ("longitude", "latitude")
     if metres:
         degrees[located] = project(degrees[located])
-        units, features = ("m", "m"), ("east", "north")
+        units, positions = ("m", "m"), ("east", "north")
     time = str(spelled["timestamp"])
     rows = {"animal": names[order], time: times[order]}
-    rows |= dict(zip(features, degrees[order].T, strict=True))
+    rows |= dict(zip(positions, degrees[order].T, strict=True))
+    further = [spelled.get(_spelling(name), name) for name in as_names(features)]
+    if further:
+        values, null = columns.features(further, order)
+        rows |= {str(name): x for name, x in zip(further, np.where(null, np.nan, values).T, strict=True)}
+    others = {field: name for field, name in labels.items() if field != "agent" and name is not None}
+    for field, name in others.items():
+        values, null = columns[name].take(order)
+        rows[field] = np.where(null, None, values.astype(object))
     read = read_table(
         rows,
         "animal",
         time,
-        features,
+        [*positions, *map(str, further)],
         dict.fromkeys(("states", "actions", "stay")),
-        {"agent": "animal", "group": None, "subject": None},
+        {"agent": "animal", "group": None, "subject": None} | {field: field for field in others},
         step,
-        "nan",
-        Metadata(feature_units=units, name="Movebank"),
-        snap,
-        row_numbers=order,
+        Metadata(feature_units=[*units, *[""] * len(further)], name="Movebank"),
+        missing="nan",
+        snap=snap,
+        called=lambda row: columns.row(order[row]),
+        duplicates=duplicates,
+        max_speed=max_speed,
     )
-    return check(Trajectories(**read))
+    zone = "UTC" if read["metadata"].time_kind == "date" else None
+    return check(Trajectories(**read | {"metadata": dataclasses.replace(read["metadata"], time_zone=zone)}))
 
 
 def _spelling(name: Any) -> str:

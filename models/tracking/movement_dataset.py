@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from ethogram.models.arguments import warn_user
+from ethogram.models.data.file_names import NameRule, is_path
 from ethogram.models.data.times import rate_of_times
 from ethogram.models.data.trajectories import Trajectories
-from ethogram.models.tracking.pose import Poses, existing_file, pose_trajectories
+from ethogram.models.tracking.pose import Poses, existing_file, pose_trajectories, read_poses
 
 __all__ = ["from_movement"]
 
@@ -30,17 +31,25 @@ def from_movement(
     keypoints: Sequence[str] | None = None,
     individuals: Sequence[str] | None = None,
     unit: str = "pixels",
+    agent: NameRule | None = None,
+    group: NameRule | None = None,
+    subject: NameRule | None = None,
 ) -> Trajectories:
-    """Trajectories of a dataset of movement: one sequence per individual, in one group.
+    """Trajectories of datasets of movement: one sequence per individual, those of a dataset in one group.
 
     Parameters
     ----------
     dataset : with ``position`` (time, space, keypoint, individual), or without keypoints for the centres of bounding
-        boxes, and ``confidence`` where known; or the path of its ``.nc`` file.
+        boxes, and ``confidence`` where known; or the path of its ``.nc`` file, a pattern, or a list
+        of paths.
     frame_rate : frames per second; where None that of times in seconds, or the attribute ``fps`` of the dataset.
     min_confidence : in [0, 1], below which a keypoint is missing in that frame; unknown confidence counts as enough.
     keypoints, individuals : names to read, in this order; all by default.
     unit : of the positions.
+    agent, group, subject : labels of the files: ``"file"`` for the name without ending, a regular expression that is
+        searched in it (the first group counts, where it has one), or a function of the ``pathlib.Path``. By default
+        animals have their own names, or in several files without any those of the files, and each file is a group.
+        Animals of one name are one agent; with `agent` it stands before the names of several animals in a file.
 
     Raises
     ------
@@ -54,8 +63,22 @@ def from_movement(
     UserWarning
         The attribute ``fps`` contradicts times in seconds, as after taking every other frame: the times count.
     """
-    if isinstance(dataset, str | os.PathLike):
-        dataset = _loaded(dataset)
+    settings: Any = {
+        "threshold": ("min_confidence", min_confidence),
+        "frame_rate": None,
+        "keypoints": keypoints,
+        "individuals": individuals,
+        "unit": unit,
+    }
+    rules = {"agent": agent, "group": group, "subject": subject}
+    if is_path(dataset) or isinstance(dataset, list | tuple):
+        return read_poses(dataset, lambda path: _poses(_loaded(path), frame_rate), **rules, **settings)
+    if given := [name for name, rule in rules.items() if rule is not None]:
+        raise ValueError(f"{given[0]} is of files, and dataset is {type(dataset).__name__}: give paths")
+    return pose_trajectories(_poses(dataset, frame_rate), **settings)
+
+
+def _poses(dataset: Any, frame_rate: float | int | None) -> Poses:
     if not hasattr(dataset, "data_vars") or "position" not in dataset:
         raise TypeError(
             f"dataset is {type(dataset).__name__} without a variable position: give a dataset of movement"
@@ -78,14 +101,8 @@ def from_movement(
         places = places[:, :, None]
         confidence = None if confidence is None else confidence[:, :, None]
     name = Path(str(dataset.attrs.get("source_file") or "recording")).name.partition(".")[0]
-    return pose_trajectories(
-        Poses(places, confidence, _names(dataset, found["individual"]), points, name),
-        threshold=("min_confidence", min_confidence),
-        frame_rate=_frame_rate(dataset, frame_rate),
-        keypoints=keypoints,
-        individuals=individuals,
-        unit=unit,
-    )
+    animals = _names(dataset, found["individual"])
+    return Poses(places, confidence, animals, points, name, _frame_rate(dataset, frame_rate))
 
 
 def _loaded(path: str | os.PathLike) -> Any:

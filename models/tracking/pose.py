@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,11 +11,15 @@ import numpy as np
 from jaxtyping import Float
 
 from ethogram.models.arguments import require_number
+from ethogram.models.data.concatenation import concatenated
+from ethogram.models.data.file_names import NameRule, Paths, find_files, label_of_file
 from ethogram.models.data.metadata import Metadata
 from ethogram.models.data.trajectories import Trajectories
 
-__all__ = ["Poses", "existing_file", "pose_trajectories"]
+__all__ = ["ONE", "Poses", "existing_file", "pose_trajectories", "read_poses"]
 
+ONE = "individual"
+"""Name of the animal in files that name none."""
 AXES = ("x", "y", "z")
 
 
@@ -28,6 +32,7 @@ class Poses(NamedTuple):
     confidence : (frame, individual, keypoint), or None where the file has none.
     individuals, keypoints : names.
     name : of the recording.
+    frame_rate : frames a second, where known.
     """
 
     position: Float[np.ndarray, "frame individual keypoint axis"]
@@ -35,13 +40,43 @@ class Poses(NamedTuple):
     individuals: Sequence[str]
     keypoints: Sequence[str]
     name: str
+    frame_rate: float | int | None = None
 
 
-def existing_file(path: str | os.PathLike, endings: Sequence[str], cure: str) -> Path:
+def read_poses(
+    source: Paths,
+    read: Callable[[Path], Poses],
+    *,
+    agent: NameRule | None,
+    group: NameRule | None,
+    subject: NameRule | None,
+    **settings: Any,
+) -> Trajectories:
+    """Trajectories of the poses of files, joined; labels are read from their names, settings those of a recording.
+
+    Of several files, one without a name of its animal has that of the file for it.
+    """
+    paths, items = find_files(source), []
+    recordings = [read(path) for path in paths]
+    names = [poses.name for poses in recordings]
+    for path, poses in zip(paths, recordings, strict=True):
+        rules = {"agent": agent, "group": group, "subject": subject}
+        labels = {
+            field: label_of_file(path, rule, field) for field, rule in rules.items() if rule is not None
+        }
+        if len(paths) > 1 and list(poses.individuals) in ([ONE], ["track 0"]):
+            labels.setdefault("agent", label_of_file(path, "file", "agent"))
+        if names.count(poses.name) > 1:
+            labels.setdefault("group", str(path.with_suffix("")))
+        items.append(pose_trajectories(poses, labels=labels, **settings))
+    return items[0] if len(items) == 1 else Trajectories(**concatenated(items, list(map(str, paths))))
+
+
+def existing_file(path: str | os.PathLike, endings: Sequence[str], fix: str) -> Path:
     """The path; FileNotFoundError or ValueError unless it is a file with one of the endings."""
     found = Path(path)
     if not any(found.name.lower().endswith(ending) for ending in endings):
-        raise ValueError(f"path is {str(path)!r}, whose name ends in none of {', '.join(endings)}: {cure}")
+        raise ValueError(f"path is {str(path)!r}, whose name ends in none of {', '.join(endings)}: {fix}")
     if not found.is_file():
         raise FileNotFoundError(f"path is {str(path)!r}: there is no such file")
     return found
@@ -55,6 +90,7 @@ def pose_trajectories(
     keypoints: Sequence[str] | None,
     individuals: Sequence[str] | None,
     unit: str = "pixels",
+    labels: Mapping[str, str] | None = None,
 ) -> Trajectories:
     """Trajectories of poses, with features such as ``nose.x``.
 
@@ -64,12 +100,15 @@ def pose_trajectories(
     frame_rate : frames a second, or None.
     keypoints, individuals : which to read, in this order; all by default.
     unit : of the positions.
+    labels : agent (before the names of animals, where there are several), group and subject of the recording.
 
     Raises
     ------
     TypeError, ValueError
         The threshold is not between 0 and 1, a keypoint or individual is not in the file, or there is none or no frame.
     """
+    labels = labels or {}
+    frame_rate = poses.frame_rate if frame_rate is None else frame_rate
     if frame_rate is not None:
         require_number("frame_rate", frame_rate, above=0)
     least = require_number(threshold[0], threshold[1], least=0, most=1)
@@ -79,6 +118,7 @@ def pose_trajectories(
     points = _chosen("keypoints", keypoints, poses.keypoints)
     known = _distinct(poses.individuals)
     animals = _chosen("individuals", individuals, known)
+    chosen = [known[animal] for animal in animals]
     if not len(position):
         raise ValueError(f"{poses.name} has no frame: it needs at least one")
     position = position[:, animals][:, :, points]
@@ -93,11 +133,16 @@ def pose_trajectories(
     )
     return Trajectories.from_list(
         [position[:, animal].reshape(len(position), -1) for animal in range(len(animals))],
-        agent=[known[animal] for animal in animals],
-        group=[poses.name] * len(animals),
+        agent=[_agent_name(labels.get("agent"), name, len(known)) for name in chosen],
+        group=[labels.get("group", poses.name)] * len(animals),
+        subject=[labels["subject"]] * len(animals) if "subject" in labels else None,
         missing="nan",
         metadata=metadata,
     )
+
+
+def _agent_name(label: str | None, name: str, count: int) -> str:
+    return name if label is None else label if count == 1 else f"{label} {name}"
 
 
 def _distinct(names: Sequence[str]) -> list[str]:

@@ -7,7 +7,6 @@ An analysis file holds ``tracks`` (track, axis, node, frame), in the order of MA
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from ethogram.models.arguments import require_room, warn_user
+from ethogram.models.data.file_names import NameRule, Paths
 from ethogram.models.data.trajectories import Trajectories
-from ethogram.models.tracking.pose import Poses, existing_file, pose_trajectories
+from ethogram.models.tracking.pose import Poses, existing_file, read_poses
 
 __all__ = ["read_sleap"]
 
@@ -26,14 +26,17 @@ PYTHON = ("frame", "node", "xy", "track")
 
 
 def read_sleap(
-    path: str | os.PathLike,
+    path: Paths,
     *,
     frame_rate: float | int | None = None,
     min_score: float | int = 0.0,
     keypoints: Sequence[str] | None = None,
     individuals: Sequence[str] | None = None,
+    agent: NameRule | None = None,
+    group: NameRule | None = None,
+    subject: NameRule | None = None,
 ) -> Trajectories:
-    """Trajectories of a file of SLEAP: one sequence per track, in one group.
+    """Trajectories of files of SLEAP: one sequence per track, those of a file in one group.
 
     Features are ``nose.x``, ``nose.y``, ... in pixels. Tracks should be proofread: each is taken as one animal, and the
     second of two tracks called ``fly`` is ``fly (2)``. In projects, what a person placed comes before what was
@@ -42,11 +45,15 @@ def read_sleap(
     Parameters
     ----------
     path : analysis file ``.h5``, or ``.slp``, of whose videos the first is read; the latter needs the extra
-        ``ethogram[behaviour]``.
+        ``ethogram[behaviour]``. A pattern such as ``"day1/*.h5"``, or a list of these.
     frame_rate : frames a second of the video.
     min_score : in [0, 1], score below which a keypoint is missing in that frame. SLEAP leaves out what it does not
         find; points that people labelled have no score.
     keypoints, individuals : names of nodes and tracks to read, in this order; all by default.
+    agent, group, subject : labels of the files: ``"file"`` for the name without ending, a regular expression that is
+        searched in it (the first group counts, where it has one), or a function of the ``pathlib.Path``. By default
+        animals have their own names, or in several files without any those of the files, and each file is a group.
+        Animals of one name are one agent; with `agent` it stands before the names of several animals in a file.
 
     Raises
     ------
@@ -61,15 +68,22 @@ def read_sleap(
     UserWarning
         Animals without a track, where others have one, were left out, or videos after the first.
     """
-    found = existing_file(path, (".h5", ".hdf5", ".slp"), "give an analysis file, or a project")
-    poses = _of_project(found) if found.suffix.lower() == ".slp" else _of_analysis(found)
-    return pose_trajectories(
-        poses,
+    return read_poses(
+        path,
+        _read_file,
         threshold=("min_score", min_score),
         frame_rate=frame_rate,
         keypoints=keypoints,
         individuals=individuals,
+        agent=agent,
+        group=group,
+        subject=subject,
     )
+
+
+def _read_file(path: Path) -> Poses:
+    found = existing_file(path, (".h5", ".hdf5", ".slp"), "give an analysis file, or a project")
+    return _of_project(found) if found.suffix.lower() == ".slp" else _of_analysis(found)
 
 
 def _of_analysis(path: Path) -> Poses:

@@ -11,7 +11,8 @@ import xarray
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ethogram.models.data.trajectories import Metadata, Trajectories, check, rolled_out
+from ethogram.models.data.action_numbers import rolled_out
+from ethogram.models.data.trajectories import Metadata, Trajectories, check
 
 QUICK = settings(max_examples=25, deadline=None, derandomize=True)
 REALS = st.floats(-1e6, 1e6, allow_nan=False)

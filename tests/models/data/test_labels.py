@@ -97,10 +97,7 @@ def test_identifiers_and_labels_of_files_are_text(tmp_path):
         ("NA,NA,NA", [0, 0, 0], ("NA",)),
     ],
 )
-@pytest.mark.parametrize("without", [None, "pandas"])
-def test_labels_of_a_file_are_integers_where_all_are(words, codes, names, without, tmp_path, monkeypatch):
-    if without is not None:
-        monkeypatch.setitem(__import__("sys").modules, without, None)
+def test_labels_of_a_file_are_integers_where_all_are(words, codes, names, tmp_path):
     table = file_of(tmp_path, "s,x\n" + "".join(f"{word},1\n" for word in words.split(",")))
     data = Trajectories.from_table(table, states="s", features="x", missing="nan")
     assert data.states[0].tolist() == codes and data.metadata.state_names == names

@@ -29,8 +29,9 @@ def test_a_spike_of_15_km_in_a_second_is_named(at):
     track = walk()
     track[list(at), 0] += 15000
     (line,) = said(walk(seed=1), track, metadata=Metadata(feature_names=("east", "north")))
-    assert "feature 'east' of sequence 1 is" in line and "a usual one" in line
-    assert any(f"at step {frame}," in line for frame in at)
+    assert f"{len(at)} positions, the first in sequence 1 at step {at[0]}, are out of reach" in line
+    (line,) = said(walk(seed=1)[:, :1], track[:, :1], metadata=Metadata(feature_names=("depth",)))
+    assert "feature 'depth' of sequence 1 is" in line and "a usual one" in line
 
 
 def test_a_spike_beside_a_gap_and_a_value_far_outside():

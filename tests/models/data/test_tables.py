@@ -220,7 +220,12 @@ NAN = float("nan")
         ({}, dict(step=0.07), ValueError, r"t of sequence 0 \(b\) is 0.1 in row 1, 1.42857 steps of 0.07"),
         ({}, dict(step=1e-12), ValueError, "pass step= in the units of the times"),
         ({}, dict(agent="act"), ValueError, r"column 'act' changes in row 1, within sequence 0 \(b\)"),
-        (dict(t=[0.0, 0.0, 5.0, 0.3, 5.1]), {}, ValueError, "is 0.0 in row 1, and so it is in row 0: drop"),
+        (
+            dict(t=[0.0, 0.0, 5.0, 0.3, 5.1]),
+            {},
+            ValueError,
+            "is 0.0 in row 1, and so it is in row 0 .1 such row in 1 seq",
+        ),
         (dict(t=[0.1, 0.0, 5.0, 0.3, 5.1]), {}, ValueError, "is 0.0 in row 1, before 0.1 in row 0: sort"),
         (dict(t=[0.0, 1e-3, 5.0, 0.3, 5.1]), {}, ValueError, "in row 1, in the same frame as row 0"),
         (dict(t=[0.0, NAN, 5.0, 0.3, 5.1]), {}, ValueError, "column 't' is null in row 1"),
