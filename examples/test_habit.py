@@ -12,6 +12,7 @@ from numpyro.infer.util import log_density
 from scipy.special import betaln
 from scipy.stats import beta
 
+import ethogram
 from ethogram.inference.conjugate import ConjugateSVI
 from ethogram.models.data import Trajectories
 from examples.habit import ActionTrace, Habit
@@ -59,6 +60,26 @@ def test_simulated_actions_repeat_as_often_as_the_truth_says():
     actions = np.asarray(simulated.data.actions)
     share = np.mean(actions[:, 1:] == actions[:, :-1])
     assert share == pytest.approx(float(simulated.parameters["repeat"]), abs=0.02)
+
+
+@pytest.mark.parametrize("method", ["cavi", "nuts", "refresh"])
+def test_every_method_and_what_fits_answer(method, tmp_path):
+    """Nuts and refresh find the posterior of the counts; figure, report, file and score need no hook of the model."""
+    data, model = Trajectories.from_list(actions=ROWS), Habit(3)
+    settings = {"nuts": {"num_samples": 500}, "refresh": {"num_draws": 500}}.get(method, {})
+    found = ethogram.fit(jax.random.key(0), model, data, method, progress_bar=False, **settings)
+    exact = beta(1 + NUM_REPEATS, 1 + NUM_CHANGES)
+    assert found.summary()["mean"]["repeat"] == pytest.approx(exact.mean(), abs=0.02)
+    assert found.score().counts.tolist() == [5, 3, 1]
+    assert [text.get_text() for text in found.plot().axes[0].get_yticklabels()] == ["repeat"]
+    assert "repeat" in found.report(tmp_path / "habit.html").read_text()
+    found.save(tmp_path / "habit.npz")
+    again = ethogram.load(tmp_path / "habit.npz")
+    assert type(again.model) is Habit and again.model.num_actions == 3
+    np.testing.assert_array_equal(again.draws(5).sites["repeat"], found.draws(5).sites["repeat"])
+    with pytest.raises(TypeError, match="a Habit has no hidden states"):
+        found.states()
+    assert "agree" in ethogram.compare({"one": found, "other": again}).statement
 
 
 def test_an_action_that_does_not_exist_is_named(data):

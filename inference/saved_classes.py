@@ -8,6 +8,8 @@ from typing import Any
 import numpyro.distributions
 from numpyro.distributions import Distribution
 
+from ethogram.models.hooks import HasHooks
+
 __all__ = ["ADDED_LATER", "find_class", "find_distribution", "of_older_files", "tag_of"]
 
 PACKAGE = "ethogram"
@@ -102,11 +104,38 @@ _PLACES = {_tag(name): (module, name) for module, names in HOMES.items() for nam
 
 
 def tag_of(cls: type) -> str | None:
-    """The tag under which a class is recorded, ``ethogram.RoleHMM``; None where it may not be saved."""
+    """The tag under which a class is recorded, ``ethogram.RoleHMM``; None where it may not be saved.
+
+    Models, emissions and blocks of the user's own are recorded as ``module:Name``.
+    """
     if cls.__module__.partition(".")[0] == "numpyro" and issubclass(cls, Distribution):
         return f"numpyro.{cls.__qualname__}"
     tag = _tag(cls.__qualname__)
-    return tag if _PLACES.get(tag) == (cls.__module__, cls.__qualname__) else None
+    if _PLACES.get(tag) == (cls.__module__, cls.__qualname__):
+        return tag
+    return f"{cls.__module__}:{cls.__qualname__}" if _is_own(cls) else None
+
+
+def _is_own(cls: type) -> bool:
+    """Whether a class is a model, an emission or a block that a user has defined."""
+    return issubclass(cls, HasHooks) and cls.__module__.partition(".")[0] != PACKAGE
+
+
+def _own_class(module: str, name: str) -> type:
+    """The class of the user's own that is defined under a name, if possible in the module; no module is imported.
+
+    A ValueError if it is not defined: a file must not run code of its own choice.
+    """
+    found, rest = [], [HasHooks]
+    while rest:
+        rest += (below := rest.pop(0).__subclasses__())
+        found += [cls for cls in below if _is_own(cls) and cls.__qualname__ == name]
+    if not found:
+        raise ValueError(
+            f"it refers to {module}:{name}, which is not a class of {PACKAGE}: if it is a model of yours, define it, "
+            f"or import it from {module}, before you load"
+        )
+    return max(enumerate(found), key=lambda each: (each[1].__module__ == module, each[0]))[1]
 
 
 def of_older_files(name: str, given: dict[str, Any]) -> dict[str, Any]:
@@ -121,9 +150,11 @@ def of_older_files(name: str, given: dict[str, Any]) -> dict[str, Any]:
 def find_class(recorded: str) -> type:
     """The class of a tag, present or former, or of the ``module:name`` in files written before there were tags.
 
-    A ValueError if the class is not one that this package saves.
+    A ValueError if the class is neither one that this package saves nor one of the user's own that is defined.
     """
     package, name = _parts(recorded)
+    if package != PACKAGE and ":" in recorded:
+        return _own_class(*recorded.split(":", 1))
     tag = _tag(FORMER.get(name, name))
     if package != PACKAGE or tag not in _PLACES:
         raise ValueError(f"it refers to {recorded}, which is not a class of ethogram")

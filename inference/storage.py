@@ -1,9 +1,9 @@
 """Model objects, posteriors and checkpoints as files: arrays in an archive, structure as JSON, no pickles.
 
 A file is a NumPy ``.npz`` archive with a member ``structure``, the JSON of a nested record, and one member per array.
-Only the classes of `saved_classes`, and distributions of this package and of numpyro, are rebuilt, so that reading a
-file runs no foreign code. Classes are recorded by public tags, ``ethogram.RoleHMM``, and may move. Files are written
-whole or not at all.
+Only the classes of `saved_classes`, distributions of this package and of numpyro, and models of the user's own that are
+already defined, are rebuilt, so that reading a file runs no foreign code. Classes are recorded by public tags,
+``ethogram.RoleHMM``, and may move. Files are written whole or not at all.
 """
 
 from __future__ import annotations
@@ -141,7 +141,8 @@ def _encode(value: Any, arrays: dict[str, np.ndarray], own_only: bool) -> Any:
     if type(value) in (list, tuple):
         return {type(value).__name__: [inner(item) for item in value]}
     raise TypeError(
-        f"{type(value).__name__} cannot be saved: it is neither an array nor an object of {PACKAGE}"
+        f"{type(value).__name__} cannot be saved: it is neither an array nor an object of {PACKAGE}, nor a model of "
+        "your own that inherits from ConjugateModel"
     )
 
 

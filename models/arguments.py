@@ -1,6 +1,6 @@
 """Checks of arguments: integers, numbers, one of several names, typed keys, real arrays, batches, covariances.
 
-Each raises before anything is compiled; the message names the argument, its value and the cure.
+Each raises before anything is compiled; the message names the argument, its value and how to fix it.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ __all__ = [
     "require",
     "require_covariance",
     "require_distributions",
+    "require_flag",
     "require_integer",
     "require_key",
     "require_kind",
@@ -98,6 +99,12 @@ def require_number(
             rules.insert(0, "finite")
         raise ValueError(f"{name} must be {' and '.join(rules)}, not {number:g}")
     return number
+
+
+def require_flag(name: str, value: Any) -> None:
+    """Raise TypeError unless ``value`` is a boolean of Python or NumPy."""
+    if not isinstance(value, bool | np.bool_):
+        raise TypeError(f"{name} must be True or False, not {value!r}")
 
 
 def require_one_of(name: str, value: Any, allowed: Collection[Any]) -> None:
@@ -213,8 +220,8 @@ def require_reals(name: str, value: Any) -> None:
     except (TypeError, ValueError):  # rows of different lengths
         real = False
     if not real:
-        cure = "pass a float or an array of floats"
-        raise TypeError(f"{name} is {value!r}, neither a real number nor an array: {cure}")
+        fix = "pass a float or an array of floats"
+        raise TypeError(f"{name} is {value!r}, neither a real number nor an array: {fix}")
 
 
 def read_array(name: str, value: Any, ndim: int | None = None) -> np.ndarray:
@@ -272,15 +279,15 @@ def read_features(name: str, value: Any) -> Any:
     return np.array(value) if hasattr(value, "dtype") else np.array(value, float)
 
 
-def read_positive(cure: str, **parameters: Any) -> list[Array]:
+def read_positive(fix: str, **parameters: Any) -> list[Array]:
     """Parameters as positive JAX arrays of one float type, broadcast against each other.
 
-    Raises ValueError that ends in `cure` where a value is not positive, or where shapes do not broadcast.
+    Raises ValueError that ends in `fix` where a value is not positive, or where shapes do not broadcast.
     """
     values = read_reals(**parameters)
     for name, value in zip(parameters, values, strict=True):
         if is_concrete(value):
-            require(np.asarray(value) > 0, name, value, "is not positive", cure)
+            require(np.asarray(value) > 0, name, value, "is not positive", fix)
     shapes = [f"{name} has shape {value.shape}" for name, value in zip(parameters, values, strict=True)]
     batch = common_batch(" and ".join(shapes), *(value.shape for value in values))
     return [concretely(lambda xp, x: xp.broadcast_to(x, batch), value) for value in values]
@@ -295,14 +302,14 @@ def require_representable(name: str, value: Any, dtype: Any = None) -> None:
         require(inside, name, host, f"is beyond the range of {dtype}", "rescale it, or set jax_enable_x64")
 
 
-def require(good: Any, name: str, value: Any, fault: str, cure: str) -> None:
+def require(good: Any, name: str, value: Any, fault: str, fix: str) -> None:
     """Raise ValueError ``NAME[PLACE] FAULT (it is VALUE): CURE`` at the first False of ``good``.
 
     ``good`` has the leading axes of ``value``.
     """
     for at in np.argwhere(~np.asarray(good))[:1].tolist():
         came = np.array2string(np.asarray(value)[tuple(at)], separator=", ")
-        raise ValueError(f"{name}{at or ''} {fault} (it is {came}): {cure}")
+        raise ValueError(f"{name}{at or ''} {fault} (it is {came}): {fix}")
 
 
 def refuse(wrong: Any, name: str, values: Any, fault: str) -> None:
@@ -311,10 +318,10 @@ def refuse(wrong: Any, name: str, values: Any, fault: str) -> None:
         raise ValueError(f"{name}{at or ''} is {values[tuple(at)]}{fault}")
 
 
-def require_kind(name: str, array: Any, kinds: str, cure: str) -> None:
+def require_kind(name: str, array: Any, kinds: str, fix: str) -> None:
     """Raise TypeError unless the dtype is of one of NumPy's ``kinds``, such as "iu" for integers."""
     if array.dtype.kind not in kinds:
-        raise TypeError(f"{name} has dtype {array.dtype}: {cure}")
+        raise TypeError(f"{name} has dtype {array.dtype}: {fix}")
 
 
 def require_distributions(name: str, rows: Any) -> None:
@@ -341,14 +348,14 @@ def require_covariance(name: str, matrices: Any, rows: Iterable[tuple[int, ...]]
         try:
             np.linalg.cholesky((matrix + matrix.T) / 2)
         except np.linalg.LinAlgError:
-            cure = "add to its diagonal, or drop features that depend on others"
-            raise ValueError(f"{place} is not positive definite (it is {came}): {cure}") from None
+            fix = "add to its diagonal, or drop features that depend on others"
+            raise ValueError(f"{place} is not positive definite (it is {came}): {fix}") from None
 
 
-def require_room(name: str, shape: tuple[int, ...], dtype: Any, cure: str) -> None:
+def require_room(name: str, shape: tuple[int, ...], dtype: Any, fix: str) -> None:
     """Raise ValueError where an array would take more than 2 GiB."""
     size = math.prod(shape) * jnp.dtype(dtype).itemsize
     if size > MOST_BYTES:
         raise ValueError(
-            f"{name} would have shape {shape} and take {size / 2**30:.3g} GiB, more than 2: {cure}"
+            f"{name} would have shape {shape} and take {size / 2**30:.3g} GiB, more than 2: {fix}"
         )

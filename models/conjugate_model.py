@@ -27,7 +27,7 @@ from ethogram.models.families.conjugate_block import ConjugateBlock
 from ethogram.models.families.exponential_family import natural_step, total_kl
 from ethogram.models.hooks import HasHooks, overrides
 
-__all__ = ["ConjugateModel", "Exportable", "overrides", "require_informative", "steps_by_entry"]
+__all__ = ["ConjugateModel", "Exportable", "has_labels", "overrides", "require_informative", "steps_by_entry"]
 
 
 class Exportable(HasHooks, declares_hooks=True):
@@ -274,6 +274,14 @@ class ConjugateModel(Exportable, abc.ABC, declares_hooks=True):
         potentials.
         """
         raise NotImplementedError(f"{type(self).__name__} has no method chain_of_steps")
+
+
+def has_labels(model: Any) -> bool:
+    """Whether draws of a model have labels of hidden states, which chains may switch: sites with its `label_dims`."""
+    own = isinstance(model, ConjugateModel) and overrides(model, "observation")
+    return getattr(
+        model, "switches", own and any({*model.label_dims} & {*dims} for dims in model.site_dims().values())
+    )
 
 
 def steps_by_entry(model: Exportable, data: Trajectories) -> Int[np.ndarray, "entry"]:

@@ -12,6 +12,8 @@ from typing import Any, TypeVar, dataclass_transform
 
 import jax
 
+from ethogram.models.printing import short_repr
+
 __all__ = ["model_object", "static_field"]
 
 T = TypeVar("T")
@@ -24,7 +26,8 @@ def static_field(**options: Any) -> Any:
 
 @dataclass_transform(eq_default=False, frozen_default=True, field_specifiers=(static_field,))
 def model_object(cls: type[T]) -> type[T]:
-    """Class decorator: a frozen dataclass without ``==``, registered as a pytree."""
+    """Class decorator: a frozen dataclass without ``==`` that prints short, registered as a pytree."""
+    cls = cls if "__repr__" in vars(cls) else short_repr(cls)
     cls = dataclasses.dataclass(frozen=True, eq=False)(cls)
     fields = dataclasses.fields(cls)  # type: ignore[arg-type]
     leaves = tuple(field.name for field in fields if not field.metadata.get("static"))

@@ -13,10 +13,12 @@ from jaxtyping import Float, Int
 from numpy.typing import ArrayLike
 
 from ethogram.models.arguments import refuse
+from ethogram.models.printing import short_repr
 
 __all__ = ["Assignment", "checked_costs", "optimal_assignment", "ranked_assignment"]
 
 
+@short_repr
 class Assignment(NamedTuple):
     """Optimal one-to-one maps of agents to roles.
 

@@ -53,12 +53,12 @@ def measure(settings: argparse.Namespace) -> list[dict[str, Any]]:
         "GP": reward[:, :1, 0] - reward[:, :, 0],
         "line": rust_bus.COST * line["theta"].reshape(-1, 1) * np.arange(rust_bus.NUM_BINS),
     }
-    told = {
+    quantiles = {
         name: np.vstack([drawn.mean(0), np.quantile(drawn, LEVELS, axis=0)]) for name, drawn in curves.items()
     }
     rows: list[dict[str, Any]] = [
         {"curve": name, "mileage": MILES * place, "mean": mean, "lower": lower, "upper": upper}
-        for name, found in told.items()
+        for name, found in quantiles.items()
         for place, (mean, lower, upper) in enumerate(found.T.tolist())
     ]
     for name, found in summary(line).items():
@@ -69,7 +69,7 @@ def measure(settings: argparse.Namespace) -> list[dict[str, Any]]:
     rows.append(
         {"parameter": "replacement_cost, GP", "mean": float(replacing.mean()), "sd": float(replacing.std())}
     )
-    return [*rows, check(told["GP"], counts, fit)]
+    return [*rows, check(quantiles["GP"], counts, fit)]
 
 
 def draws_of_line(key: Any, counts: np.ndarray, num_samples: int) -> dict[str, np.ndarray]:
@@ -90,10 +90,10 @@ def draws_of_line(key: Any, counts: np.ndarray, num_samples: int) -> dict[str, n
     return {name: np.asarray(x) for name, x in mcmc.get_samples(group_by_chain=True).items()}
 
 
-def check(told: np.ndarray, counts: np.ndarray, fit: RewardFit) -> dict[str, Any]:
+def check(quantiles: np.ndarray, counts: np.ndarray, fit: RewardFit) -> dict[str, Any]:
     """Share of the observed mileages at which the band covers the line of the published estimates."""
     line = rust_bus.COST * PUBLISHED["theta"] * np.arange(rust_bus.NUM_BINS)
-    inside = (told[1] <= line) & (line <= told[2])
+    inside = (quantiles[1] <= line) & (line <= quantiles[2])
     share = float(inside[counts.sum(1) > 0].mean())
     row = {"check": "share of mileages with the published line in the band", "value": share, "target": 1.0}
     found = {

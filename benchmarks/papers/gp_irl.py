@@ -174,23 +174,23 @@ def proper_scores(case: Case, reward: Any, away: list[Any]) -> dict[str, float]:
     """Divergences of the policies of a reward, at home and in transfer, and held-out actions."""
     policy = policy_of(case.world, reward)
     there = [divergence(other, policy_of(other, one)) for other, one in zip(case.others, away, strict=True)]
-    told = {"divergence": divergence(case.world, policy), "divergence_transfer": float(np.mean(there))}
-    return told | {"held_out": held_out(case, policy)}
+    entries = {"divergence": divergence(case.world, policy), "divergence_transfer": float(np.mean(there))}
+    return entries | {"held_out": held_out(case, policy)}
 
 
 def differences(case: Case, reward: Any, away: list[Any]) -> dict[str, float]:
     """The four expected value differences of a reward, and of rewards in the transfer worlds."""
-    told = proper_scores(case, reward, away)
+    entries = proper_scores(case, reward, away)
     for kind in ("standard", "soft"):
-        told[f"evd_{kind}"] = float(
+        entries[f"evd_{kind}"] = float(
             expected_value_difference(case.world.mdp, case.world.reward, jnp.asarray(reward), kind=kind)
         )
         there = [
             float(expected_value_difference(other.mdp, other.reward, jnp.asarray(one), kind=kind))
             for other, one in zip(case.others, away, strict=True)
         ]
-        told[f"transfer_{kind}"] = float(np.mean(there))
-    return told
+        entries[f"transfer_{kind}"] = float(np.mean(there))
+    return entries
 
 
 def by_levine(case: Case, data: Trajectories, seed: int) -> dict[str, Any]:
@@ -225,7 +225,7 @@ def by_natural_gradient(
         terms = -np.log1p(hypers["relevance"]).sum() - 0.5 * np.log(hypers["scale"] / 5) ** 2
     lost = functools.partial(expected_value_difference, case.world.mdp, case.world.reward)
     predictive = np.asarray(draws["policy"]).mean(0)
-    told = {
+    entries = {
         "divergence_of_mean_policy": divergence(case.world, predictive),
         "held_out": held_out(case, predictive),
         "own_standard": float(lost(own)),
@@ -240,7 +240,7 @@ def by_natural_gradient(
         "converged": fit.converged,
         "white_share": fit.white_share,
     }
-    return {**differences(case, home, away), **told}, draws
+    return {**differences(case, home, away), **entries}, draws
 
 
 def checks(case: Case, count: int, rows: list[dict[str, Any]], draws: Any) -> list[dict[str, Any]]:
@@ -249,31 +249,33 @@ def checks(case: Case, count: int, rows: list[dict[str, Any]], draws: Any) -> li
     linear, levine = found["MaxEnt"], found["levine"]
     peer = found.get("toolkit, GPIRL", levine)
     common = {"world": case.name, "seed": case.seed, "trajectories": count}
-    told: list[tuple[str, float, str, float]] = []
+    entries: list[tuple[str, float, str, float]] = []
     for method in ("nested", "natural gradient", "natural gradient, Levine's relevance"):
         ours = found[method]
-        told.append(
+        entries.append(
             (f"{method}: standard EVD beside MaxEnt's", ours["evd_standard"], "<=", linear["evd_standard"])
         )
-        told.append((f"{method}: ELBO beside Laplace's", ours["elbo"], ">=", ours["laplace_elbo"]))
+        entries.append((f"{method}: ELBO beside Laplace's", ours["elbo"], ">=", ours["laplace_elbo"]))
         if count == 64:
             for column in ("transfer_standard", "transfer_soft"):
-                told.append((f"{method}: {column}", ours[column], "<=", peer[column]))
+                entries.append((f"{method}: {column}", ours[column], "<=", peer[column]))
             for text, slack in (("evd_standard", 0.1), ("evd_standard at worst", 0.25)):
-                told.append((f"{method}: {text}", ours["evd_standard"], "<=", peer["evd_standard"] + slack))
+                entries.append(
+                    (f"{method}: {text}", ours["evd_standard"], "<=", peer["evd_standard"] + slack)
+                )
     if case.name == "stored" and count == 64:
-        told.append(("Levine's objective", levine["objective"], ">=", OBJECTIVES[case.seed]))
+        entries.append(("Levine's objective", levine["objective"], ">=", OBJECTIVES[case.seed]))
         for kind, most in zip(("standard", "soft"), LEVINE[case.seed], strict=True):
-            told.append((f"Levine's {kind} EVD", levine[f"evd_{kind}"], "<=", most))
+            entries.append((f"Levine's {kind} EVD", levine[f"evd_{kind}"], "<=", most))
         for column in ("transfer_standard", "transfer_soft"):
             off = abs(levine[column] / peer[column] - 1)
-            told.append((f"Levine's {column}, off the toolkit's by a share of", off, "<=", 0.05))
+            entries.append((f"Levine's {column}, off the toolkit's by a share of", off, "<=", 0.05))
         bound = found["natural gradient, toolkit relevance"]["elbo"]
-        told.append(("ELBO at the toolkit's relevance", bound, ">=", BOUNDS[case.seed]))
+        entries.append(("ELBO at the toolkit's relevance", bound, ">=", BOUNDS[case.seed]))
     rows_told = [
         {**common, "method": "check", "check": f"{text} ({sign})", "value": value, "target": target,
          "reached": bool(value <= target if sign == "<=" else value >= target)}
-        for text, value, sign, target in told
+        for text, value, sign, target in entries
     ]  # fmt: skip
     if case.name == "stored" and (case.seed, count) == (1, 16):
         scale = np.sqrt(np.asarray(draws["scale"]).mean())

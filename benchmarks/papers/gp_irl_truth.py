@@ -193,8 +193,8 @@ def row_of_bound(case: Case, family: str, exact: Exact, seed: int) -> dict[str, 
     @jax.jit
     def negative(flat):
         mean, root = split(flat)
-        told = log_likelihood(model, rewards(mean, root, places), jnp.ones(()), counts)
-        return divergence(mean, root) - chances @ told
+        log_likelihoods = log_likelihood(model, rewards(mean, root, places), jnp.ones(()), counts)
+        return divergence(mean, root) - chances @ log_likelihoods
 
     def judged(mean, root):
         grid, weights = nodes(34 if states < 4 else 16, states)

@@ -124,8 +124,8 @@ def _statistics(z: dict[str, Array], choice: Array, data: Decisions) -> Array:
     """Two values, their squared length, the log likelihood, and log kappa where it is unknown."""
     model = NoisyMDP()
     values = model.parts(z["theta"], data)["v"]
-    told = log_posterior(z["theta"], model.design(data), data.legal, choice, jnp.inf)
-    found = jnp.stack([values[0], values[1], jnp.sum(values**2), told])
+    log_density = log_posterior(z["theta"], model.design(data), data.legal, choice, jnp.inf)
+    found = jnp.stack([values[0], values[1], jnp.sum(values**2), log_density])
     return jnp.append(found, z["kappa"]) if "kappa" in z else found
 
 

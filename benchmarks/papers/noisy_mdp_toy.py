@@ -323,10 +323,10 @@ def statements(figures: dict, taken: float, halves: list[dict[str, Any]]) -> lis
 
     def compared(figure: int, better: str, worse: str, prior: str) -> tuple[str, bool]:
         one, other = (figures[figure][move, prior].memory.time[chosen] for move in (better, worse))
-        told = "; ".join(
+        summary = "; ".join(
             f"{move} {time[0]:.0f}, {time[1]:.0f}" for move, time in ((better, one), (worse, other))
         )
-        return told, bool((one <= other).all())
+        return summary, bool((one <= other).all())
 
     apart = [abs(row["first_half"] - row["second_half"]) for row in halves]
     rows = [

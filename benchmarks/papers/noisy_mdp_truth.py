@@ -222,12 +222,12 @@ def rows_of_geweke(
         means = jnp.reshape(gibbs_sweep.fitted(problem, theta[:, None]), (3, -1))
         noisy = means + jax.random.normal(key, means.shape)
         choice = jnp.argmax(jnp.where(problem.legal[..., 0], noisy, -jnp.inf), axis=0)
-        told = jnp.mean(jnp.take_along_axis(means, choice[None], axis=0))
-        return noisy, choice, jnp.concatenate([theta, theta**2, jnp.sum(theta**2)[None], told[None]])
+        chosen_mean = jnp.mean(jnp.take_along_axis(means, choice[None], axis=0))
+        return noisy, choice, jnp.concatenate([theta, theta**2, jnp.sum(theta**2)[None], chosen_mean[None]])
 
     def step(theta, key):
         key_noise, key_sweep = jax.random.split(key)
-        noisy, choice, told = chosen(key_noise, theta)
+        noisy, choice, chosen_mean = chosen(key_noise, theta)
         order = jnp.argsort(jnp.arange(3)[:, None] != choice, axis=0)
         rows = jnp.reshape(problem.design, (*noisy.shape, -1))
         rows = jnp.take_along_axis(rows, order[..., None], axis=0)
@@ -237,7 +237,7 @@ def rows_of_geweke(
             key_sweep, problem._replace(design=jnp.reshape(rows, problem.design.shape), legal=legal),
             theta[:, None], latents, gibbs_sweep.MOVES[moves], winner=winner, proposals=1, scale_prior=None,
         )  # fmt: skip
-        return drawn.theta[:, 0], told
+        return drawn.theta[:, 0], chosen_mean
 
     @jax.jit
     def run(key, theta):

@@ -227,7 +227,7 @@ def checks(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """In how many worlds the nested posterior is at least as good as the others."""
     found = {(row["world"], row["method"]): row for row in rows if row["method"] not in ("peer", "start")}
     worlds = sorted({row["world"] for row in rows})
-    told = []
+    checked = []
     for (peer, column, factor), target in COMPARISONS.items():
         pairs = [(found[world, "nested"][column], found[world, peer][column]) for world in worlds]
         share = float(np.mean([ours <= factor * theirs for ours, theirs in pairs]))
@@ -236,13 +236,13 @@ def checks(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
             "check": f"{column} at most {factor:g} times that of {peer}",
             "share": share,
         }
-        told.append(row | ({} if target is None else {"target": target, "reached": share >= target}))
+        checked.append(row | ({} if target is None else {"target": target, "reached": share >= target}))
     share = []
     for world in worlds:
         bounds = [row["given_held"] for row in rows if row["world"] == world and row["method"] == "start"]
         share.append(found[world, "nested"]["given_held"] >= max(bounds) - 1)
     row = {"method": "check", "check": "given_held within a nat of the best of all starts"}
-    return [*told, row | {"share": float(np.mean(share)), "target": 1.0, "reached": all(share)}]
+    return [*checked, row | {"share": float(np.mean(share)), "target": 1.0, "reached": all(share)}]
 
 
 if __name__ == "__main__":

@@ -71,11 +71,11 @@ def rows_by_gradients() -> list[dict[str, Any]]:
     def loss(costs):
         return -jnp.sum(counts * soft_values(world, rust_bus.reward(*costs)).log_policy)
 
-    told, bent = jax.jit(jax.value_and_grad(loss)), jax.jit(jax.hessian(loss))
+    value_and_slope, bent = jax.jit(jax.value_and_grad(loss)), jax.jit(jax.hessian(loss))
 
     def search():
         found = minimize(
-            lambda x: tuple(map(np.asarray, told(x))), np.array([8.0, 2.0]), jac=True, method="trust-exact",
+            lambda x: tuple(map(np.asarray, value_and_slope(x))), np.array([8.0, 2.0]), jac=True, method="trust-exact",
             hess=lambda x: np.asarray(bent(x)), options={"gtol": 1e-8},
         )  # fmt: skip
         return np.append(found.x, found.fun)
@@ -123,9 +123,9 @@ def rows_of_reduced_form(quick: bool, seed: int) -> list[dict[str, Any]]:
         drawn = np.asarray(mcmc.get_samples(group_by_chain=True)["v"])
         means[name], spread = drawn.mean((0, 1)), drawn.std((0, 1))
         errors[name] = spread / np.sqrt(np.asarray(effective_sample_size(drawn)))
-        for parameter, *told in zip(NAMES, means[name], errors[name], spread, strict=True):
+        for parameter, *value_and_slope in zip(NAMES, means[name], errors[name], spread, strict=True):
             row = {"model": f"reduced form, probit, {name}", "parameter": parameter}
-            rows.append(row | dict(zip(("estimate", "mcse", "sd"), map(float, told), strict=True)))
+            rows.append(row | dict(zip(("estimate", "mcse", "sd"), map(float, value_and_slope), strict=True)))
     apart = np.abs(means["PX-DA"] - means["NUTS"]) / np.hypot(errors["PX-DA"], errors["NUTS"])
     row = {"model": "reduced form, probit", "parameter": "PX-DA less NUTS, in Monte Carlo errors"}
     return [*rows, row | {"estimate": float(apart.max()), "reached": bool(apart.max() < 4)}]

@@ -119,14 +119,14 @@ def _draws_by_nuts(key: Array, data: Decisions, warmup: int, draws: int) -> tupl
     mcmc = MCMC(kernel, num_warmup=warmup, num_samples=draws, num_chains=CHAINS, chain_method="vectorized",
                 progress_bar=False)  # fmt: skip
     mcmc.run(key, data, extra_fields=("potential_energy", "diverging"))
-    told = mcmc.get_extra_fields(group_by_chain=True)
-    return mcmc.get_samples(group_by_chain=True)["theta"], told["potential_energy"], told["diverging"]
+    fields = mcmc.get_extra_fields(group_by_chain=True)
+    return mcmc.get_samples(group_by_chain=True)["theta"], fields["potential_energy"], fields["diverging"]
 
 
 def learn(key: Array, data: Decisions, warmup: int, draws: int) -> Posterior:
     """The posterior of the weights by NUTS, four chains."""
-    told = _draws_by_nuts(key, bare(data), warmup, draws)
-    theta, energy, diverging = (np.asarray(x) for x in told)
+    fields = _draws_by_nuts(key, bare(data), warmup, draws)
+    theta, energy, diverging = (np.asarray(x) for x in fields)
     best = theta[np.unravel_index(np.argmin(energy), energy.shape)]
     ess = float(np.min(effective_sample_size(theta)))
     return Posterior(theta, best, ess, int(diverging.sum()))
@@ -160,10 +160,10 @@ def judged(found: Posterior, test: Decisions, key: Array) -> dict[str, Any]:
     """Columns of the predictions of held-out decisions."""
     flat = found.theta.reshape(-1, found.theta.shape[-1])
     # The paper's vote: probabilities of all options at all draws would take far longer, for nearly the same choices.
-    told = predict_choice_probabilities(key, MODEL, {"theta": flat}, test, vote=True)
+    fields = predict_choice_probabilities(key, MODEL, {"theta": flat}, test, vote=True)
     few = flat[:: max(1, len(flat) // 100)]
     return {
-        "action_error": choice_error(np.asarray(told).argmax(-1), test),
+        "action_error": choice_error(np.asarray(fields).argmax(-1), test),
         "mean_log_p": float(mean_log_probability(few, bare(test))),
         "min_ess": found.min_ess,
         "divergences": found.divergences,
@@ -218,10 +218,10 @@ def checks_of_learning(sizes: Sizes, rows: list[dict[str, Any]], height: int) ->
     first = sizes.players[0]
     error, floor = mean("action_error", first, most), mean("noise_floor", first, most)
     survived = mean("survived", first, most) * 100 / sizes.games
-    told = (first, height, most)
-    checks.append(check(*told, "action error less floor", error - floor, 0.03, error - floor <= 0.03))
-    checks.append(check(*told, "action error", error, 0.12, error < 0.12))
-    survival = check(*told, "survives 250 moves, of 100", survived, 70.0, survived >= 70)
+    fields = (first, height, most)
+    checks.append(check(*fields, "action error less floor", error - floor, 0.03, error - floor <= 0.03))
+    checks.append(check(*fields, "action error", error, 0.12, error < 0.12))
+    survival = check(*fields, "survives 250 moves, of 100", survived, 70.0, survived >= 70)
     return [*checks, survival | {"published": PUBLISHED["survives"]}]
 
 
@@ -261,8 +261,8 @@ def hurried_play(
     middle = (table.rotation == 0) & (table.column == (10 - width) // 2) & table.exists
     straight = jnp.asarray(middle.argmax(-1))
 
-    def move(board, told):
-        key, piece, decides = told
+    def move(board, fields):
+        key, piece, decides = fields
         legal = tetris.outcomes(board, piece).legal
         ended = jnp.any(board[0]) | ~jnp.where(decides, jnp.any(legal), legal[straight[piece]])
         found = tetris.outcomes(jnp.where(ended, False, board), piece)
@@ -270,8 +270,8 @@ def hurried_play(
         slot = jnp.where(decides, jnp.argmax(jnp.where(found.legal, noisy, -jnp.inf)), straight[piece])
         return found.boards[slot], (found.features, found.legal, slot)
 
-    told = (jax.random.split(key, len(pieces)), pieces, decided)
-    return lax.scan(move, jnp.zeros((height, 10), bool), told)[1]
+    fields = (jax.random.split(key, len(pieces)), pieces, decided)
+    return lax.scan(move, jnp.zeros((height, 10), bool), fields)[1]
 
 
 def rows_of_hurry(sizes: Sizes, first_seed: int) -> list[dict[str, Any]]:
@@ -324,8 +324,8 @@ def rows_of_simulator(seed: int, boards: int = 2000) -> dict[str, Any]:
         jax.block_until_ready(every(*arguments))
         taken.append(time.process_time() - start)
     rate = placed / float(np.median(taken))
-    told = {"kind": "simulator", "rows": play.boards.shape[1], "check": "placements a CPU second"}
-    return {**told, "value": rate, "target": 1e5, "reached": rate > 1e5}
+    fields = {"kind": "simulator", "rows": play.boards.shape[1], "check": "placements a CPU second"}
+    return {**fields, "value": rate, "target": 1e5, "reached": rate > 1e5}
 
 
 if __name__ == "__main__":

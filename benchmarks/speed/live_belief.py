@@ -63,8 +63,8 @@ def _row(name: str, intents: int, states: int, agents: int, settings: argparse.N
     spent = []
     for state, action in zip(passed[1:], taken[1:], strict=True):
         begin = time.perf_counter()
-        belief, told = belief.step(state, action)
-        jax.block_until_ready(told)
+        belief, reported = belief.step(state, action)
+        jax.block_until_ready(reported)
         spent.append(1e3 * (time.perf_counter() - begin))
     jax.monitoring.clear_event_listeners()
     median = float(np.median(spent))

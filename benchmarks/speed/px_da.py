@@ -229,8 +229,8 @@ def measure_case(
         chains.round()
         found = float(told_by(case, chains).ess.min() / chains.timing.cpu[0])
         if len(tries) > 1:
-            told = {"sampler": "NUTS, trial", "chains": 4, "nuts_mass": mass, "nuts_nodes": nodes}
-            rows.append({**common, **told, "min_ess_per_s": found, "leapfrogs": chains.leapfrogs})
+            columns = {"sampler": "NUTS, trial", "chains": 4, "nuts_mass": mass, "nuts_nodes": nodes}
+            rows.append({**common, **columns, "min_ess_per_s": found, "leapfrogs": chains.leapfrogs})
         if found > rate:
             best, rate, running["NUTS", None] = (mass, nodes), found, chains
     kinds = {(move, None): {"moves": move} for move in moves}
@@ -308,24 +308,24 @@ def checks(name: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
             ]
         )
 
-    told = []
+    columns = []
     if name in TARGETS:
         nuts = float(np.median(values("ratio_to_nuts", BEST)))
-        told.append((f"min ESS/s, {BEST} over NUTS", nuts, TARGETS[name]))
+        columns.append((f"min ESS/s, {BEST} over NUTS", nuts, TARGETS[name]))
         for rival, target in RIVALS.items():
             for column, least in (("mean_ess_per_s", target), ("min_ess_per_s", 0.9)):
                 gain = float(np.median(values(column, BEST) / values(column, rival)))
-                told.append((f"{column.split('_')[0]} ESS/s, {BEST} over {rival}", gain, least))
+                columns.append((f"{column.split('_')[0]} ESS/s, {BEST} over {rival}", gain, least))
     else:
         plain = values("sweeps_per_draw", f"{BEST}, rejection", 0)
         collapsed = values("sweeps_per_draw", f"{BEST}, rejection", 1)
-        told.append(
+        columns.append(
             ("sweeps a draw, without over with the collapsed scale", float((plain / collapsed)[0]), 3.0)
         )
     dtype = rows[0]["dtype"]
     return [
         {"case": name, "dtype": dtype, "check": text, "value": value, "target": target, "reached": value >= target}
-        for text, value, target in told
+        for text, value, target in columns
     ]  # fmt: skip
 
 
@@ -353,8 +353,8 @@ def measure_linearity(
         row = {"case": "linear", "sampler": BEST, "dtype": dtype, "chains": 4, "decisions": decisions}
         row |= {"options": float(options), "sweep_us": float(np.median(sweep))}
         row |= {"ns_per_latent": float(np.median(each)), "compile_s": chains.compile_s}
-        told = {"check": "cost of a latent", "value": growth, "target": 1.5, "reached": growth <= 1.5}
-        rows.append(row | (told if chains is not next(iter(running.values())) else {}))
+        columns = {"check": "cost of a latent", "value": growth, "target": 1.5, "reached": growth <= 1.5}
+        rows.append(row | (columns if chains is not next(iter(running.values())) else {}))
     return rows
 
 

@@ -96,8 +96,13 @@ def curvature_row(size: int, seed: int) -> dict[str, Any]:
             if name == "ours":
                 ours = found
         error = float(jnp.max(jnp.abs(ours - found)) / jnp.max(jnp.abs(found)))
-    told = {"size": f"{size * size} states", "what": "one Hessian", "error": error, "correct": error < 1e-6}
-    return told | {"seconds": seconds["ours"], "dense_seconds": seconds["dense"]}
+    columns = {
+        "size": f"{size * size} states",
+        "what": "one Hessian",
+        "error": error,
+        "correct": error < 1e-6,
+    }
+    return columns | {"seconds": seconds["ours"], "dense_seconds": seconds["dense"]}
 
 
 def _problem(case: Case, seed: int) -> tuple[Any, GPIRL, np.ndarray]:
@@ -112,8 +117,8 @@ def _problem(case: Case, seed: int) -> tuple[Any, GPIRL, np.ndarray]:
         model = GPIRL(world.mdp, world.features, family="direct", **held)
     else:
         points = representative_points(world.features, case.num_inducing)
-        told = {"inducing": points, "conditional": case.kind}
-        model = GPIRL(world.mdp, world.features, family="inducing", **told, **held)
+        columns = {"inducing": points, "conditional": case.kind}
+        model = GPIRL(world.mdp, world.features, family="inducing", **columns, **held)
     return world, model, model.counts(data)
 
 

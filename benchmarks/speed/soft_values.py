@@ -149,12 +149,12 @@ def measure_size(
     if swept:
         values, slope = exact(problem, problem.reward)
         swept_values, _, sweeps = iterate_values(problem, problem.reward, RESIDUAL)
-        told = {"peer_steps": sweeps, "peer_error": relative_error(swept_values, values)}
-        rows.append(row("NumPy sweeps", "value", **told))
+        columns = {"peer_steps": sweeps, "peer_error": relative_error(swept_values, values)}
+        rows.append(row("NumPy sweeps", "value", **columns))
         theirs = log_likelihood(problem, problem.reward, RESIDUAL)[1]
-        told["peer_error"] = relative_error(theirs, slope)
+        columns["peer_error"] = relative_error(theirs, slope)
         wanted = GRADIENT_TARGETS.get(name) if dtype == "float64" else None
-        rows.append(row("NumPy sweeps and visits", "gradient", wanted, **told))
+        rows.append(row("NumPy sweeps and visits", "gradient", wanted, **columns))
     rows += [row(peer, "value") for peer in hard]
     if hard:
         best = min(hard, key=lambda peer: float(np.median(timings[peer].cpu)))
@@ -197,9 +197,9 @@ def measure_batch(name: str, problem: Problem, dtype: str, rounds: int, seed: in
     single = timings["one"]._replace(cpu=BATCH * timings["one"].cpu, wall=BATCH * timings["one"].wall)
     each = milliseconds(timings["many"]) / BATCH
     steps = int(our_gradient(world, rewards, counts)[0][1])
-    told = {"discount": problem.discount, "what": "gradient", "steps": steps, "each_ms": each}
+    columns = {"discount": problem.discount, "what": "gradient", "steps": steps, "each_ms": each}
     peer = f"ours, {BATCH} one by one"
-    return speed_row(f"{name} x {BATCH}", peer, dtype, timings["many"], single, **told)
+    return speed_row(f"{name} x {BATCH}", peer, dtype, timings["many"], single, **columns)
 
 
 def measure_linearity(
@@ -217,15 +217,15 @@ def measure_linearity(
     for total in totals[1:]:
         times, least = total / first, timings[str(first)]
         scaled = least._replace(cpu=least.cpu * times, wall=least.wall * times)
-        told = {
+        columns = {
             "discount": discount,
             "transitions": 25 * total,
             "steps": steps[str(total)],
             "what": "gradient",
         }
-        told["peer_steps"] = steps[str(first)]
+        columns["peer_steps"] = steps[str(first)]
         size, peer = f"{total} states", f"linear from {first} states"
-        rows.append(speed_row(size, peer, dtype, timings[str(total)], scaled, target=1 / GROWTH, **told))
+        rows.append(speed_row(size, peer, dtype, timings[str(total)], scaled, target=1 / GROWTH, **columns))
     return rows
 
 

@@ -25,6 +25,7 @@ from ethogram.models.arguments import require_integer, warn_user
 from ethogram.models.choices.decisions import Decisions, weights_of
 from ethogram.models.choices.noisy_mdp import NoisyMDP
 from ethogram.models.choices.probit_choice import ProbitChoice
+from ethogram.models.printing import short_repr
 
 __all__ = ["Band", "choice_shares", "elasticities", "marginal_effects", "willingness_to_pay"]
 
@@ -32,6 +33,7 @@ MOST_DRAWS = 1000
 """Draws are thinned to this number: the Monte Carlo error of the bounds is then a few hundredths of the width."""
 
 
+@short_repr
 class Band(NamedTuple):
     """Posterior mean and median, and the central interval.
 

@@ -20,6 +20,7 @@ from ethogram.models.arguments import is_concrete, refuse, require_integer, requ
 from ethogram.models.choices.decisions import Decisions, HostOrDevice, weights_of
 from ethogram.models.choices.noisy_mdp import ChoiceProblem, NoisyMDP
 from ethogram.models.choices.probit_choice import ProbitChoice
+from ethogram.models.printing import short_repr
 
 __all__ = [
     "Calibration",
@@ -101,8 +102,8 @@ def choice_error(predicted: ArrayLike, data: Decisions) -> float:
     if predicted.dtype.kind not in "iuf":
         raise TypeError(f"predicted has dtype {predicted.dtype}: pass indices of options")
     options = np.arange(data.legal.shape[1])
-    cure = f", not an option: pass indices from 0 to {options[-1]}"
-    refuse(~np.isin(predicted, options), "predicted", predicted, cure)
+    fix = f", not an option: pass indices from 0 to {options[-1]}"
+    refuse(~np.isin(predicted, options), "predicted", predicted, fix)
     return float(np.average(predicted != chosen, weights=_counts(data)))
 
 
@@ -127,6 +128,7 @@ def noise_floor(utilities: ArrayLike, data: Decisions) -> float:
     return float(np.average(1 - best, weights=_counts(data)))
 
 
+@short_repr
 class Calibration(NamedTuple):
     """Calibration table of predicted probabilities, one row per bin.
 
@@ -185,9 +187,9 @@ def calibration(probabilities: ArrayLike, data: Decisions, num_bins: int = 10) -
     return Calibration(edges[:-1][some], edges[1:][some], total, hits, error, count[some])
 
 
-def _require_shape(name: str, array: np.ndarray, shape: tuple[int, ...], cure: str) -> None:
+def _require_shape(name: str, array: np.ndarray, shape: tuple[int, ...], fix: str) -> None:
     if array.shape != shape:
-        raise ValueError(f"{name} has shape {array.shape}, not {shape}: pass {cure}")
+        raise ValueError(f"{name} has shape {array.shape}, not {shape}: pass {fix}")
 
 
 def _counts(data: Decisions) -> np.ndarray:

@@ -238,8 +238,8 @@ class PXDA(MCMCKernel):
         """The decisions as a sweep reads them, each repeated by its weight."""
         data, rows = checked.data, np.arange(checked.data.num_decisions)
         if data.weight is not None:
-            cure = ": PXDA repeats decisions, and takes integer weights only; use NUTS for others"
-            refuse(np.asarray(data.weight, float) % 1 != 0, "weight", data.weight, cure)
+            fix = ": PXDA repeats decisions, and takes integer weights only; use NUTS for others"
+            refuse(np.asarray(data.weight, float) % 1 != 0, "weight", data.weight, fix)
             rows = np.repeat(rows, np.asarray(data.weight).astype(int))
         design, legal, choice = (np.asarray(part)[rows] for part in (checked.design, data.legal, data.choice))
         move = MOVES[self.moves]

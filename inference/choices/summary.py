@@ -26,10 +26,12 @@ from ethogram.models.arguments import is_concrete
 from ethogram.models.choices.decisions import Decisions, weights_of
 from ethogram.models.choices.noisy_mdp import ChoiceProblem, NoisyMDP
 from ethogram.models.choices.probit_choice import ProbitChoice
+from ethogram.models.printing import printed_as, short_repr
 
 __all__ = ["ChoiceSummary", "Mode", "find_choice_mode", "named_parts", "summarize_choices"]
 
 
+@short_repr
 class Mode(NamedTuple):
     """Posterior mode of theta; the maximum likelihood estimate under a flat prior.
 
@@ -115,6 +117,7 @@ def _expansion(theta, precision, *arrays):
     return score, slope, -jax.hessian(_log_posterior)(theta, precision, *arrays)
 
 
+@printed_as(str)
 class ChoiceSummary(NamedTuple):
     """Posterior estimates and goodness of fit; prints as a table.
 

@@ -20,6 +20,7 @@ from ethogram.models.families.exponential_family import ConjugateBlock, expected
 from ethogram.models.families.numpyro_sites import by_site
 from ethogram.models.model_object import model_object
 from ethogram.models.numpy_generator import numpy_generator
+from ethogram.models.printing import short_repr
 
 __all__ = [
     "ConjugatePosterior",
@@ -94,6 +95,7 @@ class ConjugatePosterior:
         storage.write(path, {"posterior": self})
 
 
+@short_repr
 class ConjugateResult(NamedTuple):
     """Result of ``ConjugateSVI.run``: the best restart, and the ELBOs of all restarts.
 

@@ -14,6 +14,7 @@ from ethogram.inference.conjugate.conjugate_svi import ConjugateSVI
 from ethogram.inference.conjugate.posterior import ConjugateResult, posterior_that_fits
 from ethogram.models.conjugate_model import ConjugateModel, steps_by_entry
 from ethogram.models.data.trajectories import Trajectories
+from ethogram.models.printing import short_repr
 
 __all__ = ["PeerScore", "ScoreCurve", "heldout_log_likelihood", "heldout_score_curve"]
 
@@ -31,6 +32,7 @@ class PeerScore(NamedTuple):
     heldout_se: float
 
 
+@short_repr
 class ScoreCurve(NamedTuple):
     """Scores over model sizes, with the fits.
 
@@ -136,7 +138,7 @@ def heldout_score_curve(
     sizes: Iterable[int],
     data: Trajectories,
     *,
-    by: str = "group",
+    by: str | None = None,
     test_fraction: float = 0.25,
     num_steps: int = 1000,
     peers: bool = True,
@@ -150,7 +152,8 @@ def heldout_score_curve(
     ----------
     make_model : function from a size (a number of roles, say) to a model.
     sizes : model sizes.
-    by, test_fraction : of the split of `data`, the same for all sizes; see `Trajectories.split`.
+    by, test_fraction : of the split of `data`, the same for all sizes; see `Trajectories.split`. None holds groups out,
+        or sequences where there are no groups.
     num_steps, options : of `ConjugateSVI.run`.
     peers : whether to fit and score the peers of the model too: for an `AgentMarkov` one intent, an input-driven hidden
         Markov model, and tables of action frequencies.
@@ -160,6 +163,7 @@ def heldout_score_curve(
     ``heldout_score_curve(key, lambda k: RoleHMM(k, GaussianEmission(2)), [2, 4, 8], data)``
     """
     key_split, key_fits = jax.random.split(key)
+    by = by or ("sequence" if data.group is None else "group")
     train, test = data.split(key_split, by=by, test_fraction=test_fraction)
     if test.stay is not None:
         test = test._replace(stay=np.full(np.shape(test.stay), -1, np.int32))

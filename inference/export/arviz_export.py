@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 from jax import Array
-from numpyro.infer import Predictive
+from numpyro.infer import MCMC, Predictive
 from numpyro.infer.util import log_likelihood as numpyro_log_likelihood
 
 from ethogram.inference.conjugate.posterior import ConjugatePosterior, ConjugateResult, posterior_of
@@ -17,8 +17,8 @@ from ethogram.inference.export.draws import read_draws
 from ethogram.inference.export.labelled_arrays import Layout, relabel
 from ethogram.inference.export.observed_sites import counted_entries, observed_sites
 from ethogram.inference.export.pointwise import CHUNK, Pointwise, over_chunks
-from ethogram.models.arguments import require_integer, require_key, require_one_of
-from ethogram.models.conjugate_model import Exportable, overrides
+from ethogram.models.arguments import require_integer, require_key, require_one_of, warn_user
+from ethogram.models.conjugate_model import Exportable, has_labels, overrides
 from ethogram.models.data.trajectories import Trajectories
 
 __all__ = ["to_arviz"]
@@ -86,7 +86,9 @@ def to_arviz(
     align : parameters by site, without a draw axis (``posterior.mean()``), or a `ConjugatePosterior`,
         `ConjugateResult`, `IntentFit` or `IntentPosterior`, whose mean is taken. The state labels of every draw are
         permuted, on the model's ``label_dims``, to match the state probabilities of this reference on the data.
-        Required to compare chains that switched labels, or fits by different algorithms. Needs data.
+        Required to compare fits by different algorithms. Needs data. None: draws of an ``MCMC`` are matched to the one
+        of highest density, since chains switch labels (the last of the first chain without the extra field
+        ``potential_energy``), other draws stay as they are; False: all do.
 
     Raises
     ------
@@ -94,6 +96,11 @@ def to_arviz(
         For a result of another type, an SVI result without model, guide or data, ``num_draws`` below 1, an unknown
         ``log_likelihood``, ``"step"`` or ``align`` without data or on a model without chains, a reference of other
         shapes, and dims or coords that do not fit a site.
+
+    Warns
+    -----
+    UserWarning
+        Labels of several chains cannot be matched, since data are missing.
 
     Notes
     -----
@@ -143,6 +150,9 @@ def to_arviz(
     free = {f"{name}_free" for name in drawn.sites}
     sites = {name: site for name, site in drawn.sites.items() if name not in free}
     layout.check_sites(sites)
+    if align is None and isinstance(result, MCMC):
+        align = _one_draw(described, sites, drawn.statistics, data)
+    align = None if align is False else align
     groups: dict[str, Variables] = {"fit_stats": drawn.fit}
     groups["sample_stats"] = {name: layout.sampled(name, value) for name, value in drawn.statistics.items()}
     labels: dict[str, Any] = {}
@@ -175,7 +185,9 @@ def _check_arguments(data: Any, key: Any, num_draws: int, log_likelihood: str | 
 
 def _of_chains(log_likelihood: str | None, align: Any) -> list[str]:
     """The arguments given that need a model's own chains."""
-    return ['log_likelihood="step"'] * (log_likelihood == "step") + ["align"] * (align is not None)
+    return ['log_likelihood="step"'] * (log_likelihood == "step") + ["align"] * (
+        align is not None and align is not False
+    )
 
 
 class _Request(NamedTuple):
@@ -295,6 +307,25 @@ def _simulated(model: Any, draw: dict[str, Array], key: Array, data: Any, names:
     """New data by observed site, at one draw of the parameters."""
     alone = Predictive(model, {name: x[None] for name, x in draw.items()}, return_sites=names)
     return {name: x[0] for name, x in alone(key, data, condition=False).items()}
+
+
+def _one_draw(
+    model: Exportable, sites: dict[str, np.ndarray], statistics: Mapping[str, Any], data: Any
+) -> dict[str, np.ndarray] | None:
+    """Parameters of the draw of highest density, to which labels are matched; None where states have no labels."""
+    if not has_labels(model):
+        return None
+    chains, draws = next(iter(sites.values())).shape[:2]
+    if data is None:
+        if chains > 1:
+            warn_user(
+                "labels of states may differ from chain to chain, and are matched on data only: call "
+                "to_arviz(result, data), or pass align=False to export them as they are"
+            )
+        return None
+    density = statistics.get("lp", np.arange(chains)[::-1, None] + np.arange(draws) / draws)
+    best = np.unravel_index(np.argmax(density), density.shape)
+    return {name: site[best] for name, site in sites.items()}
 
 
 def _reference(

@@ -16,10 +16,12 @@ import numpy as np
 from ethogram.models.arguments import as_list, read_array, require_integer, require_one_of
 from ethogram.models.data.gaps import require_complete
 from ethogram.models.data.trajectories import Metadata, Trajectories, check
+from ethogram.models.printing import short_repr
 
 __all__ = ["Episode", "team_from_episodes", "team_to_episodes"]
 
 
+@short_repr
 class Episode(NamedTuple):
     """What `team_to_episodes` returns without the library imitation: the fields of its trajectories.
 

@@ -33,6 +33,7 @@ from ethogram.models.data import trajectories
 from ethogram.models.data.angles import require_planar
 from ethogram.models.data.gaps import require_complete
 from ethogram.models.data.trajectories import Trajectories, group_labels
+from ethogram.models.printing import short_repr
 from ethogram.models.roles.role_hmm import RoleHMM
 
 __all__ = ["MotionResult", "fit_linear_motion", "imitate_motion", "residual_scale"]
@@ -41,6 +42,7 @@ LARGEST_ROUNDING = 1e-3
 """Metres by which data may differ from scenes, and a millionth of the largest position more."""
 
 
+@short_repr
 class MotionResult(NamedTuple):
     """Recurrent policies of roles.
 

@@ -18,6 +18,7 @@ from jax import Array
 from jaxtyping import Float, Int
 
 from ethogram.models.arguments import is_concrete
+from ethogram.models.printing import short_repr
 
 __all__ = [
     "RolledMotion",
@@ -40,6 +41,7 @@ Step = Callable[[Any, Array, Array, Array], tuple[Array, Array]]
 """Memory and displacements, from the parameters of one role, memory, features and velocities, each (play, ...)."""
 
 
+@short_repr
 class Scenes(NamedTuple):
     """Agents on a plane, with other moving objects as context; metres.
 
@@ -55,6 +57,7 @@ class Scenes(NamedTuple):
     lengths: Int[np.ndarray, "play"]
 
 
+@short_repr
 class RolledMotion(NamedTuple):
     """A joint roll-out.
 

@@ -23,10 +23,12 @@ from ethogram.inference.imitation.parallel_environments import (
 from ethogram.inference.imitation.world import Replay, read_actions, sequences_of_games, take
 from ethogram.models.arguments import as_list, read_array, require_integer
 from ethogram.models.data.trajectories import Metadata, Trajectories
+from ethogram.models.printing import short_repr
 
 __all__ = ["PettingZooState", "PettingZooWorld"]
 
 
+@short_repr
 class PettingZooState(NamedTuple):
     """Games at one step each.
 

@@ -11,10 +11,12 @@ from jaxtyping import Bool, Float, Int
 from ethogram.inference.conjugate.posterior import ConjugateResult
 from ethogram.inference.draws import Draws, library_attributes
 from ethogram.models.data.trajectories import Trajectories
+from ethogram.models.printing import short_repr
 
 __all__ = ["ImitationResult"]
 
 
+@short_repr
 class ImitationResult(NamedTuple):
     """Policies, roles, curves over rounds, and roll-outs; ``to_arviz`` reads it.
 

@@ -16,6 +16,7 @@ from ethogram.models.arguments import read_array, require_integer
 from ethogram.models.data.action_numbers import rolled_out
 from ethogram.models.data.selection import label_name
 from ethogram.models.data.trajectories import Trajectories
+from ethogram.models.printing import short_repr
 
 __all__ = [
     "Replay",
@@ -32,6 +33,7 @@ __all__ = [
 ]
 
 
+@short_repr
 class Replay(NamedTuple):
     """Demonstrations as a world sees them.
 

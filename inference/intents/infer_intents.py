@@ -17,6 +17,7 @@ from ethogram.inference.smoothed_draws import DRAWS, are_draws, average_over_dra
 from ethogram.models.chains.markov_chain import Marginals
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.intents.agent_markov import AgentMarkov
+from ethogram.models.printing import short_repr
 
 __all__ = ["USED", "InferredIntents", "infer_intents"]
 
@@ -24,6 +25,7 @@ USED = 0.01
 """Smallest share of the steps with which an intent counts as used."""
 
 
+@short_repr
 class InferredIntents(NamedTuple):
     """Posterior of the intents of traces.
 

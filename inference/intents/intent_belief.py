@@ -30,6 +30,7 @@ from ethogram.models.chains.log_space import safe_log
 from ethogram.models.intents.agent_markov import AgentMarkov
 from ethogram.models.intents.agent_trace import log_stay_evidence
 from ethogram.models.intents.updates import agent_tables
+from ethogram.models.printing import short_repr
 
 __all__ = ["BeliefReport", "BelievedAgent", "IntentBelief"]
 
@@ -47,8 +48,9 @@ class BelievedAgent(NamedTuple):
     log_stay: Array  # (label, intent, next intent): changed, stayed, unknown
 
 
+@short_repr
 class BeliefReport(NamedTuple):
-    """What a step has told.
+    """What a step says of the intents.
 
     Attributes
     ----------
@@ -68,6 +70,7 @@ class BeliefReport(NamedTuple):
     unlike: Float[Array, "*batch"]
 
 
+@short_repr
 class IntentBelief(NamedTuple):
     """The belief after the steps so far, of one agent or a batch of them; made by :meth:`start`.
 
@@ -130,7 +133,7 @@ class IntentBelief(NamedTuple):
         return cls(*_started(bound, sites, num_draws == 0, tuple(batch_shape)))
 
     def step(self, state: Any, action: Any, stay: Any = None) -> tuple[IntentBelief, BeliefReport]:
-        """The belief after one more step of every agent, and what the step has told.
+        """The belief after one more step of every agent, and what the step says of the intents.
 
         Parameters
         ----------

@@ -20,6 +20,7 @@ from ethogram.models.data import trajectories
 from ethogram.models.data.state_action_steps import read_steps
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.intents.intent_agent import IntentAgent
+from ethogram.models.printing import short_repr
 
 __all__ = ["FLOOR", "IntentErrors", "intent_errors"]
 
@@ -30,6 +31,7 @@ TOLERANCE = 1e-4
 """Tolerance for sums of rows, which may be in single precision."""
 
 
+@short_repr
 class IntentErrors(NamedTuple):
     """Errors of a learned agent; zero for the true agent under any labelling.
 

@@ -19,10 +19,12 @@ from jaxtyping import Float
 from ethogram.inference.intents.intent_belief import IntentBelief, moved
 from ethogram.models.arguments import require_integer
 from ethogram.models.intents.intent_agent import check_dynamics
+from ethogram.models.printing import short_repr
 
 __all__ = ["IntentForecast", "forecast_intents"]
 
 
+@short_repr
 class IntentForecast(NamedTuple):
     """The next steps of every agent.
 

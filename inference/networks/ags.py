@@ -28,6 +28,7 @@ from ethogram.inference.networks.forward_layout import BlockShape, Layout, lay_o
 from ethogram.inference.networks.forward_marginals import log_value
 from ethogram.models.arguments import require_integer, require_key
 from ethogram.models.networks.marginal_map import MarginalMAP
+from ethogram.models.printing import short_repr
 
 __all__ = ["Climbers", "Vertices", "ascend"]
 
@@ -52,6 +53,7 @@ class Climbers(NamedTuple):
     key: Array  # for restarts
 
 
+@short_repr
 class Vertices(NamedTuple):
     """Distinct vertices that ascents visited, the largest surrogate first; of equal ones, the first visited.
 

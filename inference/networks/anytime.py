@@ -236,18 +236,18 @@ def until(work: Callable[[], None], clock: Clock) -> None:
     if clock.limit is None:
         work()
         return
-    failed: list[BaseException] = []
+    failed, done = list[BaseException](), threading.Event()
 
     def run() -> None:
         try:
             work()
         except BaseException as error:
             failed.append(error)
+        done.set()
 
-    thread = threading.Thread(target=run)  # a daemon thread would crash in XLA when the process ends
-    thread.start()
-    while thread.is_alive() and not clock.over():
-        thread.join(min(max(clock.left(), 0.001), 0.05))
+    threading.Thread(target=run).start()  # a daemon thread would crash in XLA when the process ends
+    while not (done.is_set() or clock.over()):
+        done.wait(min(max(clock.left(), 0.001), 0.05))  # Ctrl-C in a join would count the thread as ended
     if failed:
         raise failed[0]
 

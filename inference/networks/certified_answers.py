@@ -71,7 +71,7 @@ class CertifiedAnswers:
     def __init__(self, task: Task):
         self.task = task
         self.tree: BucketTree | None = None
-        self.best_joint = -math.inf
+        self.best_joint, self.longest_offer = -math.inf, 0.0  # seconds
         self.answers: dict[tuple[int, ...], _Answer] = {}
         self.tried: set[tuple[int, ...]] = set()
 
@@ -108,7 +108,7 @@ class CertifiedAnswers:
 
     def offer(self, states: Mapping[int, int], source: str) -> None:
         """Take states of all variables into account; those of MAP variables alone where only a part is possible."""
-        task, query = self.task, self.task.query
+        task, query, begin = self.task, self.task.query, self.task.incumbent.clock.passed()
         states = dict(query.observed) | dict(states)
         answer, joint = tuple(task.chosen(states)), log_joint(query, states)
         before = self.answers.get(answer)
@@ -128,6 +128,7 @@ class CertifiedAnswers:
         value = before.value if before.kind == "exact" else max(before.value, lower)
         self.answers[answer] = _Answer(value, before.kind, lower, before.source, completion)
         self._choose()
+        self.longest_offer = max(self.longest_offer, task.incumbent.clock.passed() - begin)
 
     def _choose(self) -> None:
         """The best estimate that is certified to be above the best completion and exact value, or that exact value."""

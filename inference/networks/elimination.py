@@ -33,6 +33,7 @@ from ethogram.inference.networks.zero_propagation import (
 )
 from ethogram.models.arguments import require_integer
 from ethogram.models.networks.marginal_map import MarginalMAP
+from ethogram.models.printing import short_repr
 
 __all__ = [
     "EliminationPlan",
@@ -63,6 +64,7 @@ class WidthError(ValueError):
     """Elimination would make a table with more cells than allowed: the induced width is too large."""
 
 
+@short_repr
 class ExactAnswer(NamedTuple):
     """The optimal assignment of the MAP variables.
 

@@ -32,6 +32,7 @@ from ethogram.inference.networks.zero_propagation import (
 )
 from ethogram.models.arguments import require_integer
 from ethogram.models.networks.marginal_map import MarginalMAP
+from ethogram.models.printing import short_repr
 
 __all__ = [
     "RankedAssignment",
@@ -43,6 +44,7 @@ __all__ = [
 ]
 
 
+@short_repr
 class VariablePosteriors(NamedTuple):
     """Posterior marginals of the MAP variables, the other MAP variables summed out.
 
@@ -95,6 +97,7 @@ def factor_posteriors(
     return [normalised(tree.belief(v)) if v in tree.rank else alone[v] for v in variables], "exact"
 
 
+@short_repr
 class RankedAssignment(NamedTuple):
     """One of the k best assignments.
 

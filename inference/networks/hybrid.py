@@ -215,10 +215,8 @@ def _starts(
 ) -> Iterator[tuple[str, dict[int, int]]]:
     """Endless starting points and where each comes from; cheap ones are offered before the first climb."""
     query, possible, clock = task.query, task.possible, task.incumbent.clock
-    explained = None
 
-    def explain(until_possible: bool = False) -> dict[int, int]:
-        nonlocal explained
+    def explain(until_possible: bool = False) -> tuple[dict[int, int], bool]:
         least, hasty = 0.8 * clock.left(), until_possible and task.max_steps is None
 
         def stop(answer: Answer) -> bool:
@@ -228,17 +226,16 @@ def _starts(
         found = search_mpe(
             random, task, search, None if hasty else SCHEDULE.mpe_rounds, restart=until_possible
         )
-        states, sure = last_answer(found, stop)
-        explained = states if sure else None
-        return states
+        return last_answer(found, stop)
 
+    sure = False
     if clock.left() < SCHEDULE.marginals_min_seconds:
         states = drawn[0] if drawn else draw_near(random, task, search, {})
         yield "an ancestral sample", problem.places(states)
     if not drawn:  # what a proof would tell can wait until there is an answer
         explained = exact_mpe(task)
-        states = explained if explained is not None else explain(until_possible=True)
-        yield "the MPE" if explained is not None else "a searched MPE", problem.places(states)
+        states, sure = explain(until_possible=True) if explained is None else (explained, True)
+        yield "the MPE" if sure else "a searched MPE", problem.places(states)
     beliefs, _ = factor_posteriors(possible, query.map_variables, SCHEDULE.marginal_cells)
     surest = sorted(zip(query.map_variables, beliefs, strict=True), key=lambda pair: -pair[1].max(initial=0))
     likely = {v: int(possible.states[v][each.argmax()]) for v, each in surest}
@@ -254,16 +251,15 @@ def _starts(
     for _, source, places in sorted(scored, key=lambda each: -each[0]):
         yield source, places
     for turn in itertools.count():
-        if turn == 1 and explained is None:
-            explained = _affordable_mpe(task)
-            if explained is not None:
-                yield "the MPE", problem.places(explained)
-                continue
-        if turn % 4 == 1 and explained is None:
-            yield "a searched MPE", problem.places(explain())
-            continue
-        fresh = drawn.pop(0) if drawn else draw_near(random, task, search, {})
-        yield "an ancestral sample", problem.places(fresh)
+        if turn == 1 and not sure and (explained := _affordable_mpe(task)) is not None:
+            sure = True
+            yield "the MPE", problem.places(explained)
+        elif turn % 4 == 1 and not sure:
+            states, sure = explain()
+            yield "a searched MPE", problem.places(states)
+        else:
+            fresh = drawn.pop(0) if drawn else draw_near(random, task, search, {})
+            yield "an ancestral sample", problem.places(fresh)
 
 
 def _by_estimates(
@@ -278,7 +274,7 @@ def _by_estimates(
     """Candidates compared by estimates and lower bounds: cheap ones first, each with a slice of the time left."""
     query, incumbent, clock = task.query, task.incumbent, task.incumbent.clock
     share = _proof_share(task, SCHEDULE.estimate_bound_share) if task.max_steps is None else None
-    answers, flips, dearest = CertifiedAnswers(task), EstimatedFlips(query), 0.0
+    answers, flips = CertifiedAnswers(task), EstimatedFlips(query)
 
     def turn() -> bool:
         """A turn of the proof, and whether nothing is left to do."""
@@ -288,18 +284,15 @@ def _by_estimates(
 
     def late() -> bool:
         """Whether another answer would overshoot the limit."""
-        return clock.over() or clock.left() + SCHEDULE.overshoot_seconds < dearest
+        return clock.over() or clock.left() + SCHEDULE.overshoot_seconds < answers.longest_offer
 
     def slice_of(share: float) -> Callable[[], bool]:
         least = (1 - share) * clock.left()
         return lambda: late() or (task.max_steps is None and clock.left() < least)
 
     def offer(states: Mapping[int, int], source: str) -> None:
-        nonlocal dearest
         if not late():
-            begin = clock.passed()
             answers.offer(states, source)
-            dearest = max(dearest, clock.passed() - begin)
 
     def offer_near(states: Mapping[int, int], source: str) -> None:
         """Offer a possible completion, and the states themselves if they are not in it."""

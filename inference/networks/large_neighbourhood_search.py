@@ -111,11 +111,21 @@ class ConditionalProblem:
 
 
 class _Climber:
-    """Current assignment of a climb, on the exact tree if it is possible, else on the one that replaces zeros."""
+    """Current assignment of a climb, on the exact tree if it is possible, else on the one that replaces zeros.
+
+    `best` is the incumbent, or else the first assignment.
+    """
 
     def __init__(self, problem: ConditionalProblem, places: Mapping[int, int]):
         self.problem = problem
+        self.best, self.best_value = dict(places), -math.inf
         self.go(places)
+
+    def kept(self, source: str) -> Iterator[Answer]:
+        """The current assignment where it is a new incumbent."""
+        if self.possible and self.value > self.best_value + SAME:
+            self.best, self.best_value = dict(self.places), self.value
+            yield Answer(self.best, self.best_value, source)
 
     def go(self, places: Mapping[int, int]) -> None:
         self.places = dict(places)
@@ -146,13 +156,13 @@ class _Climber:
             return True
         return self.value > before + SAME
 
-    def cross(self, best: Mapping[int, int]) -> Generator[None, dict[int, int] | None, dict[int, int] | None]:
-        """Partition crossover of a possible incumbent with the current assignment, which it replaces.
+    def cross(self) -> Generator[None, dict[int, int] | None, dict[int, int] | None]:
+        """Partition crossover of the incumbent with the current assignment, which it replaces.
 
         It stops before every cluster, and ends with what is sent then.
         """
         other, tried = self.places, set()
-        self.go(best)
+        self.go(self.best)
         for steps in CLUSTER_STEPS:
             differing = [v for v, place in self.places.items() if other[v] != place]
             for cluster in self.problem.clusters(differing, steps):
@@ -208,16 +218,7 @@ def climb(
     """
     places, source = start
     maximised, climber = problem.maximised, _Climber(problem, places)
-    best, best_value = dict(climber.places), -math.inf
-
-    def kept() -> Iterator[Answer]:
-        """The current assignment where it is a new incumbent."""
-        nonlocal best, best_value
-        if climber.possible and climber.value > best_value + SAME:
-            best, best_value = dict(climber.places), climber.value
-            yield Answer(best, best_value, source)
-
-    yield from kept()
+    yield from climber.kept(source)
     if not maximised:
         yield Closed()
         return
@@ -230,7 +231,7 @@ def climb(
         rounds, again_rounds = rounds + 1, again_rounds + again
         if sent is not None:
             climber.go(sent)
-            yield from kept()
+            yield from climber.kept(source)
             unsettled, crossed, sent = set(maximised), False, None
         sure, along_path = climber.possible, bool(random.random() < SCHEDULE.path_share)
         around = [variable for variable in maximised if variable in unsettled]
@@ -244,7 +245,7 @@ def climb(
         if better is None:
             largest[along_path] = max(1, int(0.75 * len(free)))
             continue
-        yield from kept()
+        yield from climber.kept(source)
         if len(free) == len(maximised) and sure:
             yield Closed()
             return
@@ -255,19 +256,19 @@ def climb(
             continue
         if next_start is None:
             return
-        if climber.possible and not crossed and climber.places != best:
-            crossed, before = True, best_value
-            sent = yield from climber.cross(best)
-            yield from kept()
-            if sent is not None or best_value > before:
+        if climber.possible and not crossed and climber.places != climber.best:
+            crossed, before = True, climber.best_value
+            sent = yield from climber.cross()
+            yield from climber.kept(source)
+            if sent is not None or climber.best_value > before:
                 unsettled, limit = set(maximised), least
                 continue
         limit, crossed = least, False
-        again = again_rounds < SCHEDULE.perturbed_share * rounds and best_value > -math.inf
-        base = best
+        again = again_rounds < SCHEDULE.perturbed_share * rounds and climber.best_value > -math.inf
+        base = climber.best
         places, source = next_start(base if again else None)
         climber.go(places)
-        yield from kept()
+        yield from climber.kept(source)
         unsettled = problem.affected(base, climber.places) if again and climber.possible else set(maximised)
 
 

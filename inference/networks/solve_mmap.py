@@ -38,8 +38,15 @@ from ethogram.inference.networks import baselines, smoothed_methods
 from ethogram.inference.networks.anytime import Clock, Incumbent, SolverMethod, Task, TracePoint
 from ethogram.inference.networks.hybrid import hybrid
 from ethogram.inference.networks.zero_propagation import minimal_conflict, propagate_zeros, query_factors
-from ethogram.models.arguments import require_integer, require_key, require_number, require_one_of
+from ethogram.models.arguments import (
+    require_flag,
+    require_integer,
+    require_key,
+    require_number,
+    require_one_of,
+)
 from ethogram.models.networks.marginal_map import MarginalMAP
+from ethogram.models.printing import short_repr
 
 __all__ = ["METHODS", "ImpossibleEvidenceError", "MarginalMAPResult", "solve_mmap"]
 
@@ -59,6 +66,7 @@ class ImpossibleEvidenceError(ValueError):
     """The evidence has probability zero."""
 
 
+@short_repr
 class MarginalMAPResult(NamedTuple):
     """The best assignment found for a marginal MAP query.
 
@@ -162,6 +170,7 @@ def solve_mmap(
     if max_steps is not None:
         require_integer("max_steps", max_steps, 1)
     require_integer("most_cells", most_cells, 1)
+    require_flag("smoothed_score", smoothed_score)
     if time_limit is None and max_steps is None and method in ("hybrid", "ags"):
         raise ValueError(
             f"time_limit and max_steps are both None, and {method!r} never ends by itself: give one"

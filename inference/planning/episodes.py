@@ -18,11 +18,13 @@ import numpy as np
 
 from ethogram.inference.checkpoint import check_path
 from ethogram.models.arguments import require_integer, warn_user
+from ethogram.models.printing import short_repr
 from ethogram.models.whole_files import replacing
 
 __all__ = ["Episodes", "begin_episode", "play_episodes"]
 
 
+@short_repr
 class Episodes(NamedTuple):
     """What happened in the episodes of a policy.
 
@@ -84,6 +86,8 @@ def play_episodes(
         for method in methods:
             if not callable(getattr(given, method, None)):
                 raise TypeError(f"{name} is {type(given).__name__}, which has no {method}()")
+    if settings is not None and not isinstance(settings, Mapping):
+        raise TypeError(f"settings is {type(settings).__name__}: expected values by name")
     given = _as_json({"seed": seed, **(settings or {})})
     done: list[dict[str, Any]] = []
     writer = None

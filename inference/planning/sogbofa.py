@@ -30,6 +30,7 @@ from ethogram.inference.planning.rollout_marginals import rollout
 from ethogram.models.arguments import read_array, require_integer, require_key, require_number, require_one_of
 from ethogram.models.planning import ActionRules, PlanningProblem
 from ethogram.models.planning.fluent_program import FluentProgram
+from ethogram.models.printing import short_repr
 
 __all__ = ["DEPTHS", "MODES", "Plan", "plan"]
 
@@ -46,6 +47,7 @@ TIME_SHARE = 0.95
 """Of the time limit that is used."""
 
 
+@short_repr
 class Plan(NamedTuple):
     """What to do now, and what is expected of it.
 

@@ -198,17 +198,17 @@ def unconverged_message(
         return f"{fit.reason}: pass another start or num_restarts, or check the scale of the prior and of the features"
     latest = ", ".join(f"{bound:.2f}" for bound in fit.trace[-3:])
     longer = f"num_steps={max(2 * num_steps, ENOUGH_STEPS)}"
-    cures = {
+    fixes = {
         "standard error of": f"num_evaluations={4 * num_evaluations} and {longer}",
         "fall": f"num_draws={4 * num_draws} and {longer}",
         "finite": "smaller features, or start=",
         "nodes reach": 'priors of the hyper-parameters that are narrower, or hyper="fixed"',
         "hyper-parameters": 'start=, or hyper="fixed"',
     }
-    cure = next((cure for word, cure in cures.items() if word in fit.reason), longer)
+    fix = next((fix for word, fix in fixes.items() if word in fit.reason), longer)
     return (
         f"the search has not converged after {fit.steps} steps: {fit.reason} (last ELBOs {latest} nats, tolerance "
-        f"{tol}, standard error {fit.search_se:.2g}). Pass {cure}"
+        f"{tol}, standard error {fit.search_se:.2g}). Pass {fix}"
     )
 
 

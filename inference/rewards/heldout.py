@@ -23,6 +23,7 @@ from ethogram.models.data.action_tables import ActionTable
 from ethogram.models.data.state_action_steps import log_prob_of_actions
 from ethogram.models.data.trajectories import Trajectories, check
 from ethogram.models.mdps.mdp import MDP
+from ethogram.models.printing import short_repr
 
 __all__ = ["PolicyScore", "heldout_policy_scores", "heldout_reward_curve", "reward_peers"]
 
@@ -35,6 +36,7 @@ class ScoresTrajectories(Protocol):
         """Log probability (sequence,) of the known actions, in nats."""
 
 
+@short_repr
 class PolicyScore(NamedTuple):
     """Held-out score of a policy, or of another model of actions.
 

@@ -22,6 +22,7 @@ from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.families.exponential_family import Dirichlet
 from ethogram.models.mdps.soft_policy import demonstration_value
 from ethogram.models.model_object import model_object
+from ethogram.models.printing import short_repr
 from ethogram.models.rewards.gp_irl import GPIRL
 from ethogram.models.rewards.intent_chain import IntentChain, SwitchingPolicies
 
@@ -108,6 +109,7 @@ class IntentPosterior:
         storage.write(path, {"posterior": self})
 
 
+@short_repr
 class IntentFit(NamedTuple):
     """Result of `fit_reward` for a model of several intents.
 
@@ -154,6 +156,7 @@ class IntentFit(NamedTuple):
         )
 
 
+@short_repr
 class RewardIntents(NamedTuple):
     """Posterior of the intents of demonstrations.
 
@@ -171,6 +174,7 @@ class RewardIntents(NamedTuple):
     log_increment: Float[np.ndarray, "sequence time"]
 
 
+@short_repr
 class PredictiveAgent(NamedTuple):
     """An agent with posterior mean policies and a posterior mean chain: one normalised model, for predictions.
 

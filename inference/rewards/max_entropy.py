@@ -43,6 +43,7 @@ from ethogram.models.mdps.policy_values import read_interest
 from ethogram.models.mdps.soft_curvature import likelihood_curvature
 from ethogram.models.mdps.soft_policy import demonstration_counts, require_possible
 from ethogram.models.mdps.soft_values import soft_values
+from ethogram.models.printing import short_repr
 
 __all__ = ["MaxEntropyFit", "fit_max_entropy"]
 
@@ -54,6 +55,7 @@ POLISHING, NEWTON_AT_MOST = 20, 500
 """Newton steps at most after L-BFGS, and weights up to which their Hessian is computed."""
 
 
+@short_repr
 class MaxEntropyFit(NamedTuple):
     """Maximum-entropy estimate of a reward.
 
@@ -67,7 +69,8 @@ class MaxEntropyFit(NamedTuple):
         With stochastic transitions the latter is the log likelihood of the actions plus
         :math:`V(s_{t+1}) - E V(s_{t+1})` of every step, of mean zero.
     trace : (evaluation,) log likelihoods during the search, the first at w = 0.
-    residual : largest entry of the gradient at the end, penalty included.
+    residual : largest entry of the gradient at the end, penalty included, by weights of features that are centred and
+        scaled to a largest entry of 1 (``horizon="trace"``: to at most 1).
     converged : whether the search ended at a maximum.
     """
 
@@ -106,7 +109,7 @@ def fit_max_entropy(
         discount of 1. None chooses by the discount.
     penalty : lambda >= 0; above zero where features are collinear, such as several constant ones.
     num_steps : largest number of L-BFGS iterations, or number of steps of gradient ascent; 1000 where None.
-    step_size : > 0, of gradient ascent (default 0.5).
+    step_size : > 0, of gradient ascent (default 0.5), on features scaled to a largest entry of at most 1.
 
     Raises
     ------
@@ -146,9 +149,7 @@ def fit_max_entropy(
             raise ValueError('step_size is that of gradient ascent: leave it out, or pass horizon="trace"')
         num_steps = num_steps or 1000
         found = _fit_infinite(mdp, demonstrations, table, penalty, num_steps)
-        _warn_unless_converged(
-            found, f"num_steps={2 * num_steps}, a larger penalty, or features of one scale"
-        )
+        _warn_unless_converged(found, f"num_steps={2 * num_steps} or a larger penalty")
         return found
     if float(mdp.discount) != 1:
         raise ValueError(
@@ -157,29 +158,29 @@ def fit_max_entropy(
     visited, entering = _shares(mdp, demonstrations)
     step_size = 0.5 if step_size is None else step_size
     num_steps = num_steps or 1000
-    # Centred features change rewards by a constant, the policy and the gradient not at all.
-    centred = table if table is None else table - table.mean(0)
-    fit = _ascend(mdp, visited, entering, centred, step_size, penalty, num_steps)
+    scaled, scale = (None, np.ones(())) if table is None else _scaled(table)
     if table is not None:
-        fit = fit._replace(reward=table @ np.asarray(fit.weights, float))
+        scaled, scale = scaled * np.minimum(scale, 1), np.maximum(scale, 1)
+    fit = _ascend(mdp, visited, entering, scaled, step_size, penalty / scale**2, num_steps)
+    if table is not None:
+        weights = np.asarray(fit.weights, float) / scale
+        fit = fit._replace(weights=weights, reward=table @ weights)
     residual = float(fit.residual)
     fit = fit._replace(
         log_likelihood=float(fit.trace[-1]), residual=residual, converged=residual <= CONVERGED
     )
     diverged = not np.isfinite(residual) or fit.log_likelihood < float(np.max(fit.trace)) - CONVERGED
-    cure = (
-        f"step_size={step_size / 4:g}" if diverged else f"num_steps={10 * num_steps}, or a larger step_size"
-    )
-    _warn_unless_converged(fit, cure)
+    longer = f"num_steps={10 * num_steps}, or a larger step_size"
+    _warn_unless_converged(fit, f"step_size={step_size / 4:g}" if diverged else longer)
     return fit
 
 
-def _warn_unless_converged(fit: MaxEntropyFit, cure: str) -> None:
+def _warn_unless_converged(fit: MaxEntropyFit, fix: str) -> None:
     """Warn, at the caller of `fit_max_entropy`, of a gradient that is not zero at the end."""
     if not fit.converged:
         warn_user(
             f"the search has not converged after {len(fit.trace) - 1} evaluations: the largest entry of the gradient "
-            f"is {fit.residual:.2g}, above {CONVERGED:g}. Pass {cure}"
+            f"is {fit.residual:.2g}, above {CONVERGED:g}. Pass {fix}"
         )
 
 
@@ -194,6 +195,18 @@ def _read_features(mdp: MDP, features: Any, horizon: str) -> np.ndarray:
     return table
 
 
+def _scaled(features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Features centred and scaled to a largest entry of 1, and their scales (feature,).
+
+    Rewards are identified up to a constant, in which digits of features far from zero would be lost.
+    """
+    lead = tuple(range(features.ndim - 1))
+    centred = features - features.mean(lead)
+    scale = np.abs(centred).max(lead)
+    scale = np.where(scale > 0, scale, 1)
+    return centred / scale, scale
+
+
 def _fit_infinite(
     mdp: MDP, demonstrations: Any, features: np.ndarray | None, penalty: float, num_steps: int
 ) -> MaxEntropyFit:
@@ -202,18 +215,16 @@ def _fit_infinite(
     read_interest(mdp)
     counts = demonstration_counts(mdp, demonstrations)
     table = np.eye(mdp.num_states) if features is None else features
-    lead = tuple(range(table.ndim - 1))
+    scaled, scale = (table, np.ones(mdp.num_states)) if features is None else _scaled(table)
+    penalties = penalty / scale**2
     with jax.enable_x64(True):
-        # Rewards are identified up to a constant, and digits of features far from zero would be lost in it.
-        task = (mdp, table - (0 if features is None else table.mean(lead)), counts)
-        trace: list[float] = []
+        task, trace = (mdp, scaled, counts), list[float]()
 
         def loss(weights):
             value, gradient = _objective(weights, *task)
             trace.append(float(value))
-            return 0.5 * penalty * float(weights @ weights) - trace[-1], penalty * weights - np.asarray(
-                gradient
-            )
+            cost = 0.5 * float(penalties @ np.square(weights))
+            return cost - trace[-1], penalties * weights - np.asarray(gradient)
 
         options = {"maxiter": num_steps, "maxfun": 2 * num_steps, "ftol": 1e-12, "gtol": CONVERGED}
         found = minimize(loss, np.zeros(table.shape[-1]), jac=True, method="L-BFGS-B", options=options)
@@ -221,18 +232,19 @@ def _fit_infinite(
         # Near the maximum the likelihood has too few digits for a line search; the gradient has enough for Newton's.
         # A failed line search is no success, and one of few digits.
         left = POLISHING if found.nit < num_steps and len(weights) <= NEWTON_AT_MOST else 0
-        basis = jnp.asarray(task[1].reshape(-1, len(weights)))
+        basis = jnp.asarray(scaled.reshape(-1, len(weights)))
         while np.abs(slope).max() > CONVERGED and left:
-            bent = likelihood_curvature(mdp, task[1] @ weights, counts, basis=basis, pairs=table.ndim == 3)
-            curvature = penalty * np.eye(len(weights)) - np.asarray(bent.hessian)
+            found = likelihood_curvature(mdp, scaled @ weights, counts, basis=basis, pairs=table.ndim == 3)
+            curvature = np.diag(penalties) - np.asarray(found.hessian)
             new = weights - np.linalg.lstsq(curvature, slope, rcond=None)[0]
             ahead = loss(new)[1]
             if not np.abs(ahead).max() < np.abs(slope).max():
                 break
             weights, slope, left = new, ahead, left - 1
         residual = float(np.abs(slope).max())
-        policy = np.asarray(soft_values(mdp, task[1] @ weights, pairs=table.ndim == 3).policy)
+        policy = np.asarray(soft_values(mdp, scaled @ weights, pairs=table.ndim == 3).policy)
         likelihood = float(_objective(weights, *task)[0])
+        weights = weights / scale
     return MaxEntropyFit(
         weights, table @ weights, policy, likelihood, np.array(trace), residual, residual <= CONVERGED
     )

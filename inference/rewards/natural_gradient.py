@@ -63,7 +63,7 @@ class SearchState(NamedTuple):
 
     laplace: RewardGaussian  # Laplace's approximation
     objective: float  # log posterior density at the mode
-    arrived: bool  # whether the search for the mode converged
+    mode_converged: bool  # whether the search for the mode converged
     key_fixed: Any  # of the draws on which ELBOs are compared
     climb: Climb | None  # of the natural-gradient steps; None before a point
 
@@ -158,16 +158,16 @@ class RewardSearch(NamedTuple):
         """Laplace's approximation at the initial hyper-parameters."""
         key_fixed, key_steps = jax.random.split(key)
         key_hyper, key_modes = jax.random.split(key_start)
-        q, objective, arrived = self.laplace(key_modes, self.first(key_hyper, start), point)
+        q, objective, mode_converged = self.laplace(key_modes, self.first(key_hyper, start), point)
         if point:
-            return SearchState(q, objective, arrived, key_fixed, None)
+            return SearchState(q, objective, mode_converged, key_fixed, None)
         fixed = self.normals(key_fixed, self.num_evaluations)
         starts = [q]
         if self.hyper == "variational" and len(q.log_hyper):
             starts = [q._replace(log_hyper_sd=np.full(len(q.log_hyper), sd)) for sd in SPREADS]
         tried = [begin_climb(self, one, fixed, key_steps) for one in starts]
         best = tried[int(np.nanargmax([one.trace[0] for one in tried]))]
-        return SearchState(best.q, objective, arrived, key_fixed, best)
+        return SearchState(best.q, objective, mode_converged, key_fixed, best)
 
     def climb(
         self,
@@ -196,7 +196,7 @@ class RewardSearch(NamedTuple):
 
     def end(self, key: Array, state: SearchState, method: str) -> RewardFit:
         """Result, with ELBOs on fresh draws."""
-        q, elbos, reason = state.laplace, (float("nan"),) * 3, "" if state.arrived else LOST
+        q, elbos, reason = state.laplace, (float("nan"),) * 3, "" if state.mode_converged else LOST
         trace, steps, error = np.zeros(0), 0, float("nan")
         if state.climb is not None:
             trace, steps = np.array(state.climb.trace), state.climb.step
@@ -222,7 +222,7 @@ class RewardSearch(NamedTuple):
         model = self.model
         mapping, times = _map_of(model, log_hyper)
         weights, inverse_temperature = np.asarray(mapping.weights), np.asarray(times)
-        means, roots, objective, arrived = [], [], 0.0, True
+        means, roots, objective, mode_converged = [], [], 0.0, True
         starts = np.zeros((len(self.counts), 1 + self.num_restarts, model.num_white))
         if self.num_restarts:
             starts[:, 1:] = jax.random.normal(key, starts[:, 1:].shape)
@@ -238,9 +238,9 @@ class RewardSearch(NamedTuple):
             means.append(white)
             roots.append(np.zeros_like(covariance) if point else np.linalg.cholesky(covariance))
             objective += float(bent.log_likelihood) - 0.5 * float(white @ white)
-            arrived &= there
+            mode_converged &= there
         q = RewardGaussian(np.stack(means), np.stack(roots), np.asarray(log_hyper), np.zeros(len(log_hyper)))
-        return jax.device_put(q), objective, arrived
+        return jax.device_put(q), objective, mode_converged
 
     def normals(self, key: Array, count: int) -> Normals:
         """Antithetic standard normals, draws and their negatives: odd functions have no Monte Carlo error."""

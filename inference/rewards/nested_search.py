@@ -207,7 +207,7 @@ def nested_fit(
     with bar:
         bar.update(len(visited))
         active = active_hypers(search.model, np.asarray(first.log_hyper))
-        mode, trace, arrived = _mode(nested, np.asarray(first.log_hyper), active)
+        mode, trace, mode_converged = _mode(nested, np.asarray(first.log_hyper), active)
         nodes, places, curvature = None, [nested.at(mode)], np.zeros((0, 0))
         if len(active):
             curvature = _curvature(nested, mode, active)
@@ -229,7 +229,9 @@ def nested_fit(
     heaviest = [places[number].reason for number in np.argsort(-shares, kind="stable")]
     reason = next((f"at a node {one}" for one in heaviest if one), "")
     reason = reason or ("" if finite else "gradients around the mode of the hyper-parameters are not finite")
-    reason = reason or ("" if arrived else "the search for the mode of the hyper-parameters did not end")
+    reason = reason or (
+        "" if mode_converged else "the search for the mode of the hyper-parameters did not end"
+    )
     if not reason and nodes is not None:
         reason = open_direction(curvature)
     white = [white_share_at(search.model, one.q.log_hyper) for one in places]

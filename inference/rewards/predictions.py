@@ -24,6 +24,7 @@ from ethogram.models.arguments import Reals, concretely, read_features, read_rea
 from ethogram.models.mdps.mdp import MDP
 from ethogram.models.mdps.optimal_values import optimal_values
 from ethogram.models.mdps.soft_values import soft_values
+from ethogram.models.printing import short_repr
 from ethogram.models.rewards import kernel as reward_kernel
 from ethogram.models.rewards.gp_irl import GPIRL
 
@@ -36,6 +37,7 @@ SAMPLED = ("scale", "relevance", "reward", "u", "u_white")
 """Sites that predictions depend on."""
 
 
+@short_repr
 class RewardPrediction(NamedTuple):
     """Posterior predictive rewards of new states, or state-action pairs.
 
@@ -50,6 +52,7 @@ class RewardPrediction(NamedTuple):
     draws: Float[Array, "draw *point"]
 
 
+@short_repr
 class RewardTransfer(NamedTuple):
     """Posterior draws of the reward, values and policy in another MDP."""
 
@@ -58,6 +61,7 @@ class RewardTransfer(NamedTuple):
     policy: Float[Array, "draw state action"]
 
 
+@short_repr
 class ThreePolicies(NamedTuple):
     """Three policies (state, action) under uncertainty about the reward.
 

@@ -23,6 +23,7 @@ from ethogram.inference.rewards.gaussian import free_hypers, hyper_values, rewar
 from ethogram.inference.rewards.posterior_mode import levine_conditional
 from ethogram.models.arguments import is_concrete, require, require_integer, require_key, require_one_of
 from ethogram.models.model_object import model_object, static_field
+from ethogram.models.printing import short_repr
 from ethogram.models.rewards.gp_irl import GPIRL, reward_sites
 
 __all__ = ["METHODS", "RewardFit", "RewardPosterior", "as_double"]
@@ -146,6 +147,7 @@ class RewardPosterior:
         storage.write(path, {"posterior": self})
 
 
+@short_repr
 class RewardFit(NamedTuple):
     """Result of `fit_reward`.
 

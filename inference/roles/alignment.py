@@ -8,6 +8,7 @@ from numpy.typing import ArrayLike
 
 from ethogram.models.data.selection import own_units
 from ethogram.models.optimal_assignment import optimal_assignment
+from ethogram.models.printing import short_repr
 
 __all__ = [
     "Alignment",
@@ -20,6 +21,7 @@ __all__ = [
 ]
 
 
+@short_repr
 class Alignment(NamedTuple):
     """Best matching of estimated to reference labels.
 

@@ -13,6 +13,7 @@ from ethogram.inference.smoothed_draws import DRAWS, are_draws, average_over_dra
 from ethogram.models.data.selection import label_name
 from ethogram.models.data.trajectories import Trajectories, group_labels, valid_steps
 from ethogram.models.optimal_assignment import Assignment, checked_costs, ranked_assignment
+from ethogram.models.printing import short_repr
 from ethogram.models.roles.exclusive_roles import GroupedChains
 from ethogram.models.roles.role_couplings import role_potentials
 from ethogram.models.roles.role_hmm import RoleHMM
@@ -20,6 +21,7 @@ from ethogram.models.roles.role_hmm import RoleHMM
 __all__ = ["InferredRoles", "assign_roles", "infer_roles", "role_log_likelihood"]
 
 
+@short_repr
 class InferredRoles(NamedTuple):
     """Roles step by step.
 
@@ -105,10 +107,7 @@ def infer_roles(posterior: Any, data: Trajectories, *, model: Any = None) -> Inf
         If the data do not fit the model, or the posterior is of another one.
     """
     if are_draws(posterior):
-        model, averaged = average_over_draws(posterior, data, model, RoleHMM)
-        inside = np.asarray(np.arange(np.shape(data.observed)[1]) < np.asarray(data.lengths)[:, None])
-        probability = np.where(inside[..., None], averaged.state, 0)
-        return InferredRoles(np.where(inside, probability.argmax(-1), -1).astype(np.int32), probability)
+        return roles_of_draws(posterior, data, model, RoleHMM)
     posterior = posterior_that_fits(posterior, data, RoleHMM, accepted=DRAWS)
     model, expected = posterior.model, posterior.expected_statistics()
     inside = np.asarray(valid_steps(data))
@@ -120,6 +119,14 @@ def infer_roles(posterior: Any, data: Trajectories, *, model: Any = None) -> Inf
     return InferredRoles(
         np.where(inside, path, -1).astype(np.int32), np.where(inside[..., None], probability, 0)
     )
+
+
+def roles_of_draws(draws: Any, data: Trajectories, model: Any, kind: type) -> InferredRoles:
+    """As `infer_roles` of draws, for any model of class `kind` whose distribution of the data smooths its states."""
+    model, averaged = average_over_draws(draws, data, model, kind)
+    inside = np.asarray(np.arange(np.shape(data.observed)[1]) < np.asarray(data.lengths)[:, None])
+    probability = np.where(inside[..., None], averaged.state, 0)
+    return InferredRoles(np.where(inside, probability.argmax(-1), -1).astype(np.int32), probability)
 
 
 def _chains(model: Any, data: Trajectories) -> Any:

@@ -13,10 +13,12 @@ from jaxtyping import ArrayLike, Float
 from ethogram.models.arguments import require_integer
 from ethogram.models.chains.log_space import logsumexp
 from ethogram.models.chains.potentials import ChainPotentials, chain_potentials, into_step
+from ethogram.models.printing import short_repr
 
 __all__ = ["Filtered", "filter_states", "forecast_states", "log_filter"]
 
 
+@short_repr
 class Filtered(NamedTuple):
     """Filtered and predicted state probabilities with the evidence they explain; rows are zero beyond each length.
 

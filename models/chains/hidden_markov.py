@@ -23,10 +23,12 @@ from ethogram.models.chains.conjugate_chain import masked_log_likelihood
 from ethogram.models.chains.emitted_steps import last_frames, log_prob_of_steps, sample_steps
 from ethogram.models.chains.latent_chain import LatentChain
 from ethogram.models.chains.log_space import safe_log
+from ethogram.models.printing import short_repr
 
 __all__ = ["Forecast", "HiddenMarkov"]
 
 
+@short_repr
 class Forecast(NamedTuple):
     """State probabilities of the steps after the last one, and one draw of their observations.
 

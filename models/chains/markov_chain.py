@@ -37,6 +37,7 @@ from ethogram.models.chains.forward_backward import chunk_e_step
 from ethogram.models.chains.log_space import EStep, log_space_e_step
 from ethogram.models.chains.paths import Path, most_likely_path, sample_path
 from ethogram.models.chains.potentials import ChainPotentials, chain_potentials
+from ethogram.models.printing import short_repr
 
 __all__ = [
     "ExpectedCounts",
@@ -62,6 +63,7 @@ CHUNK_CELLS = 250_000
 Method = Literal["scan", "associative"]
 
 
+@short_repr
 class Marginals(NamedTuple):
     """Posterior of a chain; everything is zero where the data are impossible, but the log normaliser.
 
@@ -77,6 +79,7 @@ class Marginals(NamedTuple):
     pair: Float[Array, "*batch pair_time state state"]
 
 
+@short_repr
 class ExpectedCounts(NamedTuple):
     """Expected statistics of one E-step; everything is zero where the data are impossible, but the log normaliser.
 

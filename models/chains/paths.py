@@ -11,10 +11,12 @@ from jaxtyping import ArrayLike, Float, Int32
 
 from ethogram.models.chains.filtering import log_filter
 from ethogram.models.chains.potentials import ChainPotentials, chain_potentials, into_step
+from ethogram.models.printing import short_repr
 
 __all__ = ["Path", "most_likely_path", "sample_path"]
 
 
+@short_repr
 class Path(NamedTuple):
     """A path of states and its log weight.
 

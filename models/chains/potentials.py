@@ -193,7 +193,7 @@ def _check_values(name: str, x: Any, lengths: Any = None, first_step: int = 0) -
     wrong = ~(values < np.inf)
     if not wrong.any():
         return
-    cure = "use -inf for the log of zero"
+    fix = "use -inf for the log of zero"
     if lengths is not None:
         if not is_concrete(lengths):
             return
@@ -202,5 +202,5 @@ def _check_values(name: str, x: Any, lengths: Any = None, first_step: int = 0) -
         wrong = wrong & np.expand_dims(alive, tuple(range(axis + 1, 0)))
         values = np.broadcast_to(values, wrong.shape)
     if name == "step_log_likelihood":
-        cure = "use a row of zeros at missing steps"
-    refuse(wrong, name, values, f": {cure}")
+        fix = "use a row of zeros at missing steps"
+    refuse(wrong, name, values, f": {fix}")

@@ -65,8 +65,8 @@ def check_fields(
 def _check_options(features: np.ndarray, legal: np.ndarray, choice: np.ndarray) -> None:
     require(legal.any(-1), "legal", legal, "has no legal option", "drop decisions without options")
     inside = (choice >= -1) & (choice < legal.shape[1])
-    cure = f"pass options from 0 to {legal.shape[1] - 1}, or -1 where the choice is unknown"
-    require(inside, "choice", choice, "is not an option", cure)
+    fix = f"pass options from 0 to {legal.shape[1] - 1}, or -1 where the choice is unknown"
+    require(inside, "choice", choice, "is not an option", fix)
     illegal = (choice >= 0) & ~np.take_along_axis(legal, np.maximum(choice, 0)[:, None], 1)[:, 0]
     if illegal.any():
         worst = int(illegal.argmax())

@@ -213,9 +213,9 @@ def _choices(
             )
         first = 0 if base is None else require_integer("base", base)
         wrong = ~unknown & ((values < first) | (values >= first + width))
-        cure = f": options are {first} to {first + width - 1}, or -1"
-        cure += "; pass base=1 if they count from 1, and 0 is an unknown choice" if base is None else ""
-        refuse(wrong, f"column {column!r}, row ", values, cure)
+        fix = f": options are {first} to {first + width - 1}, or -1"
+        fix += "; pass base=1 if they count from 1, and 0 is an unknown choice" if base is None else ""
+        refuse(wrong, f"column {column!r}, row ", values, fix)
         return np.where(unknown, -1, np.where(unknown, first, values).astype(int) - first)
     if metadata.action_names is None:
         raise TypeError(
@@ -224,10 +224,10 @@ def _choices(
     if numbers and "-1" not in metadata.action_names:
         null = null | (values == -1)
     chosen = np.full(len(values), -1)
-    cure = ", or pass base=0 or base=1, the number of the first option"
+    fix = ", or pass base=0 or base=1, the number of the first option"
     known = np.flatnonzero(~null)
     names, source = metadata.action_names, "metadata.action_names"
-    chosen[known] = look_up(values[known], names, f"column {column!r}", source, cure, known)
+    chosen[known] = look_up(values[known], names, f"column {column!r}", source, fix, known)
     return chosen
 
 

@@ -20,15 +20,18 @@ from ethogram.models.choices.checks import (
     read_positions,
 )
 from ethogram.models.choices.choice_tables import read_long, read_wide
+from ethogram.models.data.description import describe_data, features_in_words, with_spaces
 from ethogram.models.data.metadata import Metadata
 from ethogram.models.data.trajectories import ColumnName
 from ethogram.models.mdps.mdp import MDP
+from ethogram.models.printing import printed_as
 
-__all__ = ["Decisions", "check_decisions", "weights_of"]
+__all__ = ["Decisions", "check_decisions", "decisions_in_words", "weights_of"]
 
 HostOrDevice = np.ndarray | Array
 
 
+@printed_as(lambda data: describe_data(data, decisions_in_words))
 class Decisions(NamedTuple):
     """Choices, and the choice sets they were made from: a pytree whose leaves are arrays.
 
@@ -360,6 +363,16 @@ class Decisions(NamedTuple):
 
 # The one of NamedTuple counts fields by len.
 Decisions._make = classmethod(lambda cls, values: cls(*values))  # type: ignore[method-assign, assignment]
+
+
+def decisions_in_words(data: Decisions) -> list[str]:
+    """Numbers of decisions, options and subjects, and of decisions whose choice is unknown; features with units."""
+    count, options = data.legal.shape
+    unknown = int((np.asarray(data.choice) < 0).sum())
+    subjects = "" if data.subject is None else f" of {data.num_subjects} subjects"
+    missing = f", {with_spaces(unknown)} without a chosen option" if unknown else ""
+    sizes = f"{with_spaces(count)} decisions{subjects} between up to {options} options{missing}"
+    return [sizes, *features_in_words(data.metadata)]
 
 
 def check_decisions(data: Any) -> Decisions:

@@ -45,6 +45,7 @@ from ethogram.models.choices.separation import Separation, separation_once
 from ethogram.models.conjugate_model import Exportable
 from ethogram.models.data.trajectories import Metadata
 from ethogram.models.model_object import model_object, static_field
+from ethogram.models.printing import short_repr
 
 __all__ = ["ChoiceProblem", "FlatPrior", "NoisyMDP", "SimulatedChoices"]
 
@@ -65,6 +66,7 @@ class FlatPrior(dist.ImproperUniform):
         )
 
 
+@short_repr
 class SimulatedChoices(NamedTuple):
     """Simulated choices, and the values that generated them."""
 
@@ -72,6 +74,7 @@ class SimulatedChoices(NamedTuple):
     parameters: dict[str, Any]
 
 
+@short_repr
 class ChoiceProblem(NamedTuple):
     """Decisions that :meth:`NoisyMDP.check` has found valid, and their design; models take it in place of decisions.
 

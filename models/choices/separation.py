@@ -18,12 +18,14 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from ethogram.models.choices.checks import digest
+from ethogram.models.printing import short_repr
 
 __all__ = ["Separation", "find_separation", "separation_once"]
 
 TOLERANCE = 1e-9
 
 
+@short_repr
 class Separation(NamedTuple):
     """A direction that no choice contradicts.
 

@@ -20,6 +20,7 @@ from jaxtyping import Float, Int
 from ethogram.models.arguments import require_integer, require_one_of
 from ethogram.models.data.state_action_steps import AgentSteps, earlier, read_steps
 from ethogram.models.data.trajectories import Trajectories
+from ethogram.models.printing import short_repr
 
 __all__ = ["PSEUDO_COUNTS", "ActionFrequencies", "ActionTable"]
 
@@ -27,6 +28,7 @@ PSEUDO_COUNTS = tuple(2.0**power for power in range(-10, 8))
 """Values of w that are compared."""
 
 
+@short_repr
 class ActionTable(NamedTuple):
     """A table of action probabilities, to be fitted to traces.
 
@@ -88,6 +90,7 @@ class ActionTable(NamedTuple):
         return context
 
 
+@short_repr
 class ActionFrequencies(NamedTuple):
     """Probabilities of the actions in every context of the training traces; elsewhere they are equal.
 

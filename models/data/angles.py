@@ -90,7 +90,7 @@ def wrapped(angles: np.ndarray, period: float, like: np.ndarray) -> np.ndarray:
     return lowest + (angles - lowest) % period
 
 
-def refuse_angles(data: Any, fault: str, cure: str, *, only_degrees: bool = False) -> None:
+def refuse_angles(data: Any, fault: str, fix: str, *, only_degrees: bool = False) -> None:
     """Raise ValueError ``feature NAME is in UNIT, FAULT: CURE`` where a feature is an angle by its unit.
 
     Degrees of a longitude, of a latitude or along an axis (``x``, ``nose.y``) are positions, not those of a turn.
@@ -100,7 +100,7 @@ def refuse_angles(data: Any, fault: str, cure: str, *, only_degrees: bool = Fals
         if (unit in DEGREES and not position) or (unit in RADIANS and not only_degrees):
             names, units = data.metadata.feature_names, data.metadata.feature_units
             raise ValueError(
-                f"feature {names[place] if names else place!r} is in {units[place]!r}, {fault}: {cure}"
+                f"feature {names[place] if names else place!r} is in {units[place]!r}, {fault}: {fix}"
             )
 
 

@@ -1,4 +1,4 @@
-"""The checks of `Trajectories`: each message names the place, what stands there, and the cure."""
+"""The checks of `Trajectories`: each message names the place, what stands there, and how to fix it."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ def check(data: Any) -> Any:
         If the data are no ``Trajectories`` or an array has the wrong dtype.
     ValueError
         If shapes disagree, a length or label is out of range, an observed frame is infinite or has no feature, or
-        ``observed`` is True beyond a length. The message names the place and the cure.
+        ``observed`` is True beyond a length. The message names the place and how to fix it.
     """
     if not {*ARRAY_FIELDS} <= {*getattr(data, "_fields", ())}:
         raise TypeError(
@@ -52,19 +52,19 @@ def check_arrays(data: Any) -> None:
     num_steps = observed.shape[1]
     require(lengths >= 0, "lengths", lengths, "is negative", "count the frames of the sequence")
     require(lengths <= num_steps, "lengths", lengths, "exceeds the padding", f"arrays hold {num_steps} steps")
-    cure = "set it to False or correct the length"
-    require(valid | ~observed, "observed", observed, "lies beyond its length", cure)
+    fix = "set it to False or correct the length"
+    require(valid | ~observed, "observed", observed, "lies beyond its length", fix)
     for field, vocabulary in (STEP_LABELS | SEQUENCE_LABELS).items():
         part, names = getattr(data, field), getattr(data.metadata, vocabulary)
         if part is None:
             continue
         where = valid if field in STEP_LABELS else np.True_
-        cure = "number from 0, with -1 for what is missing"
-        require(~where | (part >= -1), field, part, "is below -1", cure)
-        require(~where | (part < 2**31), field, part, "is beyond 32 bits", cure)
+        fix = "number from 0, with -1 for what is missing"
+        require(~where | (part >= -1), field, part, "is below -1", fix)
+        require(~where | (part < 2**31), field, part, "is beyond 32 bits", fix)
         if names is not None:
-            cure = f"metadata.{vocabulary} has {len(names)} names"
-            require(~where | (part < len(names)), field, part, "has no name", cure)
+            fix = f"metadata.{vocabulary} has {len(names)} names"
+            require(~where | (part < len(names)), field, part, "has no name", fix)
     if data.stay is not None:
         known = ~valid | ((data.stay >= -1) & (data.stay <= 1))
         require(known, "stay", data.stay, "is not 1, 0 or -1", "mark stayed, changed, unknown")

@@ -117,11 +117,11 @@ def read_episodes(
     return steps, keys
 
 
-def _discrete(values: np.ndarray, what: str, cure: str) -> np.ndarray:
+def _discrete(values: np.ndarray, what: str, fix: str) -> np.ndarray:
     values = values[:, 0] if values.ndim == 2 and values.shape[1] == 1 else values
     if values.ndim != 1 or (values.dtype.kind not in "biu" and values.size):
         raise TypeError(
-            f"{what} have shape {values.shape} and dtype {values.dtype}, not one integer per frame: {cure}"
+            f"{what} have shape {values.shape} and dtype {values.dtype}, not one integer per frame: {fix}"
         )
     return values.astype(np.int64)
 

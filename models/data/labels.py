@@ -34,8 +34,8 @@ def refuse_merged(values: np.ndarray, name: str) -> None:
     """Raise ValueError at the first float, from 2**53 on if double, that stands for several whole numbers."""
     if values.dtype.kind == "f":
         digits = np.finfo(values.dtype).nmant + 1
-        cure = f": from 2**{digits} on, different whole numbers are the same float; give integers or strings"
-        refuse(np.abs(values) >= 2.0**digits, name, values, cure)
+        fix = f": from 2**{digits} on, different whole numbers are the same float; give integers or strings"
+        refuse(np.abs(values) >= 2.0**digits, name, values, fix)
 
 
 def look_up(
@@ -43,7 +43,7 @@ def look_up(
     names: Sequence[str],
     name: str,
     vocabulary: str,
-    cure: str = "",
+    fix: str = "",
     rows: np.ndarray | None = None,
 ) -> np.ndarray:
     """Numbers (label,) of labels in a vocabulary, by their text; a ValueError names the first that is not in it.
@@ -51,7 +51,7 @@ def look_up(
     Parameters
     ----------
     name, vocabulary : how messages call the labels and the names.
-    cure : what else to do where labels are numbers.
+    fix : what else to do where labels are numbers.
     rows : of a table, which the labels are of.
     """
     distinct, inverse = np.unique(label_texts(values, name), return_inverse=True)
@@ -62,7 +62,7 @@ def look_up(
         came = repr(str(distinct[inverse[at]]))
         came = f"contains {came}" if rows is None else f"is {came} in row {rows[at]}"
         raise ValueError(
-            f"{name} {came}, which is not in {vocabulary}: add it{cure if values.dtype.kind != 'U' else ''}"
+            f"{name} {came}, which is not in {vocabulary}: add it{fix if values.dtype.kind != 'U' else ''}"
         )
     return np.array([number[text] for text in distinct.tolist()], np.int32)[inverse]
 
@@ -94,13 +94,13 @@ def require_vocabulary(metadata: Metadata, source: str, **vocabularies: Sequence
     """
     for field, names in vocabularies.items():
         ours = getattr(metadata, field)
-        cure = f"read the data with metadata=Metadata({field}={source}.{field})"
+        fix = f"read the data with metadata=Metadata({field}={source}.{field})"
         if names is not None and ours is None and are_numerals(names):
             raise ValueError(
-                f"data.metadata.{field} is None, and {source}.{field} are numerals, such as {names[0]!r} for 0: {cure}"
+                f"data.metadata.{field} is None, and {source}.{field} are numerals, such as {names[0]!r} for 0: {fix}"
             )
         for place, (one, other) in enumerate(zip(ours or (), names or (), strict=False)):
             if one != other:
                 raise ValueError(
-                    f"data.metadata.{field}[{place}] is {one!r}, and {source}.{field}[{place}] is {other!r}: {cure}"
+                    f"data.metadata.{field}[{place}] is {one!r}, and {source}.{field}[{place}] is {other!r}: {fix}"
                 )

@@ -7,6 +7,7 @@ from typing import Any
 import jax
 
 from ethogram.models.arguments import require_number, require_one_of
+from ethogram.models.printing import short_repr
 
 __all__ = [
     "ARRAY_FIELDS",
@@ -43,6 +44,7 @@ def _names(value: Any, field: str) -> tuple[str, ...] | None:
 
 
 @jax.tree_util.register_static
+@short_repr
 @dataclasses.dataclass(frozen=True)
 class Metadata:
     """Names and units that travel beside the arrays, static under every JAX transformation.

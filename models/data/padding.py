@@ -275,8 +275,8 @@ def _codes(column: Column, field: str, metadata: Metadata, coded: bool) -> tuple
     known = column.values[~null]
     if vocabulary and (is_text or (names and not coded)) and known.dtype.kind in "Ubiuf":
         names = names or tuple(np.unique(known).tolist())
-        cure = ", or pass codes=True if integers are numbers of names"
-        known = look_up(known, names, field, f"metadata.{vocabulary}", cure)
+        fix = ", or pass codes=True if integers are numbers of names"
+        known = look_up(known, names, field, f"metadata.{vocabulary}", fix)
         given: dict[str, Any] = {vocabulary: names}
         metadata = dataclasses.replace(metadata, **given)
     elif known.dtype.kind not in "biuf" or not (known == np.rint(known)).all():

@@ -8,10 +8,12 @@ import numpy as np
 
 from ethogram.models.arguments import is_concrete, refuse
 from ethogram.models.data.trajectories import Trajectories
+from ethogram.models.printing import short_repr
 
 __all__ = ["AgentSteps", "earlier", "known_actions", "log_prob_of_actions", "read_steps"]
 
 
+@short_repr
 class AgentSteps(NamedTuple):
     """Checked traces, step by step: arrays (sequence, time).
 

@@ -90,19 +90,19 @@ def frame_numbers(
     gap = np.diff(elapsed, prepend=elapsed[0])
     later = rows.rank > 0
 
-    def refuse_repeated(same: np.ndarray, fault: str, cure: str) -> None:
+    def refuse_repeated(same: np.ndarray, fault: str, fix: str) -> None:
         if duplicates in (None, "error"):
             count, among = int(same.sum()), len(np.unique(rows.sequence[same]))
             how_many = f"{count} such row{'s' * (count > 1)} in {among} sequence{'s' * (among > 1)}"
             argument = "" if duplicates is None else ', or pass duplicates="first" or "mean"'
-            refuse(same, lambda row, earlier: f", {fault} {earlier} ({how_many}): {cure}{argument}")
+            refuse(same, lambda row, earlier: f", {fault} {earlier} ({how_many}): {fix}{argument}")
 
     refuse(
         later & (gap < 0),
         lambda row, earlier: f", before {times[row - 1]} in {earlier}: sort the table by {name}",
     )
-    cure = "drop repeated rows, or name more columns in sequence=, such as the agent's"
-    refuse_repeated(later & (gap == 0), "and so it is in", cure)
+    fix = "drop repeated rows, or name more columns in sequence=, such as the agent's"
+    refuse_repeated(later & (gap == 0), "and so it is in", fix)
     clock = rows.clocks.number[rows.sequence]
     origin = np.full(len(rows.clocks.number), np.inf)
     np.minimum.at(origin, clock, elapsed)

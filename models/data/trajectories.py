@@ -15,6 +15,7 @@ from ethogram.models.data.action_numbers import warn_of_numbers_from_one
 from ethogram.models.data.buckets import bucket_indices
 from ethogram.models.data.checks import check
 from ethogram.models.data.concatenation import concatenated
+from ethogram.models.data.description import describe_data, trajectories_in_words
 from ethogram.models.data.episodes import read_episodes, read_list
 from ethogram.models.data.gaps import lacking
 from ethogram.models.data.labels import coded_fields
@@ -33,6 +34,7 @@ from ethogram.models.data.selection import (
 from ethogram.models.data.tables import read_table
 from ethogram.models.data.write_table import write_table
 from ethogram.models.data.xarray_dataset import read_dataset, write_dataset
+from ethogram.models.printing import printed_as
 
 __all__ = [
     "ColumnName",
@@ -48,6 +50,7 @@ HostOrDevice = np.ndarray | Array
 Label = ColumnName | re.Pattern[str] | Callable[[Path], Any] | None
 
 
+@printed_as(lambda data: describe_data(data, trajectories_in_words))
 class Trajectories(NamedTuple):
     """Sequences of behaviour, padded to one width: a pytree whose leaves are the arrays.
 

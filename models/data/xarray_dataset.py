@@ -133,6 +133,6 @@ def _values(variable: Any, field: str) -> np.ndarray:
         extra = [dim for dim in variable.dims if dim not in _dims(field)]
         arguments = {"sequence": "sequence", "time": "time", "feature": "features"}
         given = ", ".join(f"{arguments[dim]}={name!r}" for dim, name in zip(lacking, extra, strict=False))
-        cure = f"pass {given}, or " if given else ""
-        raise ValueError(f"{field} has dims {variable.dims}, not {_dims(field)}: {cure}rename or expand them")
+        fix = f"pass {given}, or " if given else ""
+        raise ValueError(f"{field} has dims {variable.dims}, not {_dims(field)}: {fix}rename or expand them")
     return variable.transpose(*_dims(field)).values

@@ -116,8 +116,8 @@ class PoissonEmission(Emission):
     def read(self, data: Trajectories) -> Array:
         """Counts (sequence, time, feature)."""
         x = read_observations(data, self.num_features)
-        cure = "use counts 0, 1, 2, ..., or NaN for a missing one"
-        refuse_values(data, x, lambda x: (x >= 0) & (x == np.floor(x)), "is no count", cure)
+        fix = "use counts 0, 1, 2, ..., or NaN for a missing one"
+        refuse_values(data, x, lambda x: (x >= 0) & (x == np.floor(x)), "is no count", fix)
         return x
 
 
@@ -217,10 +217,10 @@ def feature_means(data: Trajectories, transform: Any, dtype: Any, positive: bool
     return concretely(mean, data.observations, data.observed)
 
 
-def refuse_values(data: Trajectories, x: Any, good: Any, fault: str, cure: str) -> None:
+def refuse_values(data: Trajectories, x: Any, good: Any, fault: str, fix: str) -> None:
     """Raise ValueError at the first recorded feature that is not `good`; traced arrays are not checked."""
     if not is_concrete(x, data.observed):
         return
     values = np.asarray(x, float)
     seen = np.asarray(data.observed)[..., None] & ~np.isnan(values)
-    require(good(np.where(seen, values, 1)) | ~seen, "data.observations", values, fault, cure)
+    require(good(np.where(seen, values, 1)) | ~seen, "data.observations", values, fault, fix)

@@ -183,5 +183,5 @@ def require_whole(data: Trajectories, x: Any, high: Any, what: str) -> None:
         return
     x, high = np.asarray(x), np.asarray(high)
     good = (x >= 0) & (x <= high) & (x == np.floor(x)) | np.isnan(x) | ~np.asarray(data.observed)[..., None]
-    cure = f"use 0..{high.tolist()}, or NaN for what is missing"
-    require(good, "data.observations", x, f"lies outside {what}", cure)
+    fix = f"use 0..{high.tolist()}, or NaN for what is missing"
+    require(good, "data.observations", x, f"lies outside {what}", fix)

@@ -104,6 +104,17 @@ class ProductEmission(Emission):
             for site, dims in part.site_dims.items()
         }
 
+    def site_coords(self, feature_names: Any) -> dict[str, Any]:
+        """Names of the features of each part, given those of all (or None), and coordinates of its own."""
+        coords, end = {}, 0
+        for (name, part), size in zip(self._parts(), self._sizes, strict=True):
+            start, end = end, end + size
+            own = None if feature_names is None else list(feature_names[start:end])
+            named = part.site_coords(own) | ({} if own is None else {"feature": own, "next_feature": own})
+            dims = {dim for site in part.site_dims.values() for dim in site}
+            coords |= {f"{name}_{dim}": values for dim, values in named.items() if dim in dims}
+        return coords
+
     @property
     def differs_by_state(self) -> bool:
         """Whether states have priors of their own."""

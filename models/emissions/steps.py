@@ -179,12 +179,12 @@ class GammaEmission(Emission):
     def read(self, data: Trajectories) -> Array:
         """Positive observations (sequence, time, feature)."""
         x = read_observations(data, self.num_features)
-        cure = (
+        fix = (
             "a gamma distribution has positive values only: replace zeros by half of the smallest step that can be "
             "measured, or by NaN (missing), or give rest a feature of its own (a BernoulliEmission in a "
             "ProductEmission)"
         )
-        refuse_values(data, x, lambda x: x > 0, "is not positive", cure)
+        refuse_values(data, x, lambda x: x > 0, "is not positive", fix)
         return x
 
 
@@ -276,7 +276,7 @@ class VonMisesEmission(Emission):
     def read(self, data: Trajectories) -> Array:
         """Angles (sequence, time, feature), in radians."""
         x = read_observations(data, self.num_features)
-        cure = "give radians: np.deg2rad of degrees"
-        refuse_angles(data, "and a VonMisesEmission takes radians", cure, only_degrees=True)
-        refuse_values(data, x, lambda x: np.abs(x) <= TURN, "is no angle from -2 pi to 2 pi", cure)
+        fix = "give radians: np.deg2rad of degrees"
+        refuse_angles(data, "and a VonMisesEmission takes radians", fix, only_degrees=True)
+        refuse_values(data, x, lambda x: np.abs(x) <= TURN, "is no angle from -2 pi to 2 pi", fix)
         return x

@@ -19,6 +19,7 @@ from jaxtyping import Array, Float
 from ethogram.models.arguments import require
 from ethogram.models.families.divergences import Divergence
 from ethogram.models.hooks import HasHooks
+from ethogram.models.printing import short_repr
 
 __all__ = ["ConjugateBlock", "broadcast_batch", "naming", "require_finite"]
 
@@ -32,6 +33,11 @@ class ConjugateBlock(HasHooks, abc.ABC, declares_hooks=True):
     """
 
     natural: Any
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Blocks print short: dataclasses keep a ``__repr__`` that is there before them."""
+        super().__init_subclass__(**options)
+        short_repr(cls)
 
     def step(self, prior: Any, statistics: Any, scale: Any, step_size: Any) -> Any:
         r"""Block after one natural-gradient step; ``step_size=1`` is the exact conjugate update.

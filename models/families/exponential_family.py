@@ -158,11 +158,11 @@ class Dirichlet(ConjugateBlock):
 
     def check_point(self, name: str, value: Any, rows: np.ndarray) -> None:
         """Raise ValueError unless the given rows of ``value`` are probability rows."""
-        cure = "divide each row by its sum"
-        require((value >= 0) | ~rows[..., None], name, value, "is negative", cure)
+        fix = "divide each row by its sum"
+        require((value >= 0) | ~rows[..., None], name, value, "is negative", fix)
         total = value.sum(axis=-1)
         near = np.abs(total - 1) <= 1e3 * np.finfo(value.dtype).eps
-        require(near | ~rows, f"sum over the last axis of {name}", total, "is not 1", cure)
+        require(near | ~rows, f"sum over the last axis of {name}", total, "is not 1", fix)
 
 
 class BetaCoordinates(NamedTuple):

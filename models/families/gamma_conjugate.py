@@ -171,9 +171,9 @@ class GammaConjugate(ConjugateBlock):
         theirs = dataclasses.replace(
             other, natural=GammaConjugateCoordinates(n0, jnp.broadcast_to(other.natural.sum_log, n.shape), s0)
         )
-        found, beneath = self._quadrature(), theirs._quadrature()
+        found, their_nodes = self._quadrature(), theirs._quadrature()
         own = _log_density(self, found, found.node)
-        shapes = jnp.sum(found.weight * (own - _log_density(theirs, beneath, found.node)), axis=-1)
+        shapes = jnp.sum(found.weight * (own - _log_density(theirs, their_nodes, found.node)), axis=-1)
         mean_shape = jnp.sum(found.weight * jnp.exp(found.node), axis=-1)
         rates = n0 * mean_shape * excess((n / n0) * (s0 / s))
         a = jnp.exp(found.node)

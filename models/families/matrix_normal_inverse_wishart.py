@@ -139,8 +139,8 @@ class MatrixNormalInverseWishart(ConjugateBlock):
             )
         batch = common_batch(came, mean.shape[:-2], k.shape[:-2], nu.shape, psi.shape[:-2], t.shape[:-2])
         if is_concrete(nu):
-            cure = f"dof must exceed D - 1 = {size - 1}; D + 2 gives the covariance a mean"
-            require(np.asarray(nu) > size - 1, "dof", nu, f"is too small for {size} features", cure)
+            fix = f"dof must exceed D - 1 = {size - 1}; D + 2 gives the covariance a mean"
+            require(np.asarray(nu) > size - 1, "dof", nu, f"is too small for {size} features", fix)
         for name, value in {"precision": k, "scale": psi}.items():
             if is_concrete(value):
                 require_covariance(name, value)

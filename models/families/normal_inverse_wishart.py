@@ -127,8 +127,8 @@ class NormalInverseWishart(ConjugateBlock):
         if is_concrete(kappa):
             require(np.asarray(kappa) > 0, "strength", kappa, "is not positive", "give a positive one")
         if is_concrete(nu):
-            cure = f"dof must exceed D - 1 = {dimension - 1}; D + 2 gives the covariance a mean"
-            require(np.asarray(nu) > dimension - 1, "dof", nu, f"is too small for {dimension} features", cure)
+            fix = f"dof must exceed D - 1 = {dimension - 1}; D + 2 gives the covariance a mean"
+            require(np.asarray(nu) > dimension - 1, "dof", nu, f"is too small for {dimension} features", fix)
         if is_concrete(psi):
             require_covariance("scale", psi)
         natural = concretely(functools.partial(_natural, batch), m, kappa, nu, psi, centre)
@@ -137,8 +137,8 @@ class NormalInverseWishart(ConjugateBlock):
             pair = (np.broadcast_to(np.asarray(psi), rounded.shape), rounded)
             variance, kept = (np.diagonal(part, axis1=-2, axis2=-1) for part in pair)
             near = np.abs(kept - variance) <= 0.01 * variance
-            cure = "give origin=mean, or use float64 (jax_enable_x64)"
-            require(near, "diagonal of scale", variance, "is lost to rounding beside the squared mean", cure)
+            fix = "give origin=mean, or use float64 (jax_enable_x64)"
+            require(near, "diagonal of scale", variance, "is lost to rounding beside the squared mean", fix)
             require(nu > dimension - 1, "dof", nu, "is D - 1 after rounding", "give a larger one")
         return cls(natural, centre)
 

@@ -12,11 +12,13 @@ from jaxtyping import Array, Float
 from ethogram.models.arguments import concretely, is_concrete, require, require_reals
 from ethogram.models.families.conjugate_block import ConjugateBlock
 from ethogram.models.families.divergences import Divergence
+from ethogram.models.printing import short_repr
 
 __all__ = ["Known", "PartlyKnown"]
 
 
 @jax.tree_util.register_dataclass
+@short_repr
 @dataclasses.dataclass(frozen=True, eq=False)
 class Known:
     """Known parameter values; rows of NaN are unknown.
@@ -70,8 +72,8 @@ class PartlyKnown(ConjugateBlock):
             require_reals("known", part)
             array = concretely(lambda xp, x, dtype=shape.dtype: xp.asarray(x, dtype=dtype), part)
             if array.shape != shape.shape:
-                cure = f"give it the shape {shape.shape}, with rows of NaN where not known"
-                raise ValueError(f"known has shape {array.shape}: {cure}")
+                fix = f"give it the shape {shape.shape}, with rows of NaN where not known"
+                raise ValueError(f"known has shape {array.shape}: {fix}")
             if is_concrete(array):
                 require(~np.isinf(np.asarray(array)), "known", array, "is infinite", "use a finite value")
             values.append(array)
@@ -120,15 +122,15 @@ class PartlyKnown(ConjugateBlock):
 
     def log_partition(self) -> Float[Array, "*batch"]:
         """Log partition of the rows that are not known, 0 for the others."""
-        beneath = self.block.log_partition()
-        return self._choose(jnp.zeros_like(beneath), beneath)
+        of_block = self.block.log_partition()
+        return self._choose(jnp.zeros_like(of_block), of_block)
 
     def divergence(self, other: Any) -> Divergence:
         """KL(self || other) of the rows that are not known, 0 for the others, in parts."""
-        beneath = self.block.divergence(other.block if isinstance(other, PartlyKnown) else other)
-        one = jnp.ones_like(beneath.p)
-        nothing = Divergence(jnp.zeros_like(beneath.rest), jnp.zeros_like(one), one, one)
-        return self._choose(nothing, beneath)
+        of_block = self.block.divergence(other.block if isinstance(other, PartlyKnown) else other)
+        one = jnp.ones_like(of_block.p)
+        nothing = Divergence(jnp.zeros_like(of_block.rest), jnp.zeros_like(one), one, one)
+        return self._choose(nothing, of_block)
 
     def step(self, prior: Any, statistics: Any, scale: Any, step_size: Any) -> "PartlyKnown":
         """Block after one natural-gradient step (see `ConjugateBlock.step`); known rows stay."""

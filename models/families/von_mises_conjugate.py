@@ -176,9 +176,9 @@ class VonMisesConjugate(ConjugateBlock):
         """KL(self || other): that of the concentrations, and of the directions given them, averaged over the nodes."""
         natural = jax.tree.map(lambda x: jnp.broadcast_to(x, self.natural.count.shape), other.natural)
         theirs = dataclasses.replace(other, natural=natural)
-        found, beneath = self._quadrature(), theirs._quadrature()
+        found, their_nodes = self._quadrature(), theirs._quadrature()
         own = _log_density(self, found, found.node)
-        above = own - _log_density(theirs, beneath, found.node)
+        above = own - _log_density(theirs, their_nodes, found.node)
         r, r0 = self.resultant[..., None], theirs.resultant[..., None]
         (_, c, s), (_, c0, s0) = self.natural, natural
         turn = jnp.arctan2(c * s0 - s * c0, c * c0 + s * s0)[
@@ -231,8 +231,8 @@ class VonMisesConjugate(ConjugateBlock):
 
     def check_point(self, name: str, value: Any, rows: np.ndarray) -> None:
         """Raise ValueError unless the concentrations of the given rows are at least 0."""
-        cure = "use a concentration of at least 0"
-        require((np.asarray(value[1]) >= 0) | ~rows, f"{name}.concentration", value[1], "is negative", cure)
+        fix = "use a concentration of at least 0"
+        require((np.asarray(value[1]) >= 0) | ~rows, f"{name}.concentration", value[1], "is negative", fix)
 
 
 def _fall_short(z: Array) -> Array:

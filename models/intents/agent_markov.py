@@ -43,8 +43,7 @@ from ethogram.models.arguments import (
 from ethogram.models.chains.conjugate_chain import ChainData, ChainEmission, conjugate_log_normalizer
 from ethogram.models.chains.relabelled_paths import PathPotentials
 from ethogram.models.conjugate_model import ConjugateModel, require_informative
-from ethogram.models.data import trajectories
-from ethogram.models.data.metadata import Metadata
+from ethogram.models.data import Metadata, trajectories
 from ethogram.models.data.state_action_steps import AgentSteps, earlier, known_actions, read_steps
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.families.exponential_family import ConjugateBlock, DirichletCoordinates
@@ -68,8 +67,8 @@ from ethogram.models.intents.rows import (
 )
 from ethogram.models.intents.starts import start_statistics
 from ethogram.models.intents.stickiness import StickinessPrior, read_stickiness
-from ethogram.models.intents.updates import agent_tables, drawn_parameters
 from ethogram.models.model_object import model_object, static_field
+from ethogram.models.printing import short_repr
 
 __all__ = ["AgentMarkov", "SimulatedAgent"]
 
@@ -83,6 +82,7 @@ class _Policy(ChainEmission):
         return table.reshape(len(table), -1).T
 
 
+@short_repr
 class SimulatedAgent(NamedTuple):
     """Simulated traces, with their latent intents and parameters.
 
@@ -346,7 +346,7 @@ class AgentMarkov(ConjugateModel):
 
         Rows that the model does not carry, and intents beyond the truncation, are at their prior means.
         """
-        table, policy, row_of = agent_tables(self, parameters)
+        table, policy, row_of = updates.agent_tables(self, parameters)
         stay = None if self.stay_accuracy is None else jnp.asarray(data.stay)
         states, lengths = jnp.asarray(data.states), jnp.asarray(data.lengths)
         return AgentTrace(
@@ -358,7 +358,7 @@ class AgentMarkov(ConjugateModel):
 
         Intents are those within the truncation; rows over intents have one more entry, for all beyond it.
         """
-        table, policy, row_of = agent_tables(self, parameters)
+        table, policy, row_of = updates.agent_tables(self, parameters)
         return _agent_of(parameters["initial"], table, row_of, policy, self.truncation)
 
     def simulate(
@@ -382,8 +382,8 @@ class AgentMarkov(ConjugateModel):
         key_parameters, key_traces, key_labels = jax.random.split(key, 3)
         model = self if parameters is not None else dataclasses.replace(self, visited=None)
         if parameters is None:
-            parameters = drawn_parameters(model, key_parameters)
-        table, policy, row_of = agent_tables(model, parameters)
+            parameters = updates.drawn_parameters(model, key_parameters)
+        table, policy, row_of = updates.agent_tables(model, parameters)
         agent = _agent_of(parameters["initial"], table, row_of, policy, None)
         data, intents = roll_out(key_traces, agent, dynamics, first_states, lengths)
         if self.stay_accuracy is not None:

@@ -16,6 +16,7 @@ import jax
 import numpy as np
 
 from ethogram.models.arguments import require_integer, require_number, require_one_of
+from ethogram.models.printing import short_repr
 
 __all__ = ["Bounds", "IntentConstraints", "bounds_of", "check_constraints"]
 
@@ -68,6 +69,7 @@ class _Builder:
 
 
 @jax.tree_util.register_dataclass
+@short_repr
 @dataclasses.dataclass(frozen=True, eq=False)
 class IntentConstraints:
     """Constraints on an agent, for :class:`~ethogram.models.intents.AgentMarkov`.
@@ -172,8 +174,8 @@ def _read_bounds(
         value = given[name] = require_number(f"{name} of {kind}", value, 0, 1)
         if 0 < value < 1 or (zero and name == "equal" and value == 0):
             continue
-        cure = "for certainty use never_switch" if kind == "stay" else "leave it out, or give a value inside"
-        raise ValueError(f"{name} of {kind} must lie strictly between 0 and 1, not {value:g}: {cure}")
+        fix = "for certainty use never_switch" if kind == "stay" else "leave it out, or give a value inside"
+        raise ValueError(f"{name} of {kind} must lie strictly between 0 and 1, not {value:g}: {fix}")
     lower = given.get("equal", given.get("at_least", 0.0))
     upper = given.get("equal", given.get("at_most", 1.0))
     if lower > upper:

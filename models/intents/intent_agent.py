@@ -21,10 +21,12 @@ from numpy.typing import ArrayLike
 from ethogram.models.arguments import refuse, require_number
 from ethogram.models.chains.log_space import safe_log
 from ethogram.models.data.trajectories import Trajectories
+from ethogram.models.printing import short_repr
 
 __all__ = ["IntentAgent", "Rollout", "check_dynamics", "noisy_stay_labels", "roll_out", "walk"]
 
 
+@short_repr
 class IntentAgent(NamedTuple):
     """Probability tables of an agent with latent intent; rows sum to one.
 
@@ -55,6 +57,7 @@ class IntentAgent(NamedTuple):
         return cls(initial, jnp.moveaxis(indexed, 2, 0), policy)
 
 
+@short_repr
 class Rollout(NamedTuple):
     """Traces of an agent with the true intents.
 

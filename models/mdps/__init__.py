@@ -7,6 +7,7 @@ from ethogram.models.mdps.optimal_values import OptimalSolution, optimal_values
 from ethogram.models.mdps.policy_values import policy_values
 from ethogram.models.mdps.soft_policy import ActionCounts, SoftPolicy, demonstration_counts
 from ethogram.models.mdps.soft_values import SoftSolution, soft_policy, soft_values
+from ethogram.models.mdps.transition_table import read_mdp, read_state_features
 from ethogram.models.mdps.value_difference import expected_value_difference
 
 __all__ = [
@@ -22,6 +23,8 @@ __all__ = [
     "expected_value_difference",
     "optimal_values",
     "policy_values",
+    "read_mdp",
+    "read_state_features",
     "soft_policy",
     "soft_values",
 ]

@@ -165,8 +165,8 @@ def read_counts(counts: Any, prior: Any, successors: Any, support: Any, action_m
                 f"support is {support.dtype} {support.shape}: give booleans of the shape {counts.shape}"
             )
         possible &= support
-    cure = "correct the counts or the support"
-    require(possible | (counts == 0), "counts", counts, "is outside the support", cure)
+    fix = "correct the counts or the support"
+    require(possible | (counts == 0), "counts", counts, "is outside the support", fix)
     require(possible.any(-1), "counts", counts, "has no possible next state", "give it one, if only to stay")
     if action_mask is not None and np.shape(action_mask) != counts.shape[:2]:
         raise ValueError(
@@ -175,8 +175,8 @@ def read_counts(counts: Any, prior: Any, successors: Any, support: Any, action_m
     if prior == 0:
         available = True if action_mask is None else np.asarray(action_mask)
         fault = "sums to 0 and prior is 0, so that the row has no probabilities"
-        cure = "give a prior above 0, or make the action unavailable by action_mask"
-        require((counts.sum(-1) > 0) | ~np.asarray(available), "counts", counts, fault, cure)
+        fix = "give a prior above 0, or make the action unavailable by action_mask"
+        require((counts.sum(-1) > 0) | ~np.asarray(available), "counts", counts, fault, fix)
     return Counts(counts.astype(np.float64), possible, successors)
 
 
@@ -187,8 +187,8 @@ def _read_successors(successors: Any, shape: tuple[int, ...]) -> tuple[np.ndarra
     if successors.shape != shape:
         raise ValueError(f"successors has shape {successors.shape}, counts {shape}: give one for each")
     inside = (successors >= -1) & (successors < shape[0])
-    cure = f"states are 0 to {shape[0] - 1}, -1 marks an unused slot"
-    require(inside, "successors", successors, "is not a state", cure)
+    fix = f"states are 0 to {shape[0] - 1}, -1 marks an unused slot"
+    require(inside, "successors", successors, "is not a state", fix)
     used = successors >= 0
     ordered = np.sort(successors, axis=-1)
     twice = ((np.diff(ordered, axis=-1) == 0) & (ordered[..., 1:] >= 0)).any(-1)

@@ -29,6 +29,7 @@ from ethogram.models.arguments import (
 from ethogram.models.data.state_action_steps import earlier, log_prob_of_actions, read_steps
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.mdps.transitions import DeterministicTransitions, SparseTransitions
+from ethogram.models.printing import short_repr
 
 if TYPE_CHECKING:
     from ethogram.models.mdps.mdp import MDP
@@ -39,6 +40,7 @@ MOST_STATES = 1_000_000
 """Histories that are listed; solvers take arrays of this length."""
 
 
+@short_repr
 class History(NamedTuple):
     """An MDP whose states are histories of another one, and what takes features and data there.
 
@@ -130,15 +132,15 @@ class History(NamedTuple):
             raise TypeError(f"data is {type(data).__name__}: give Trajectories with states and actions")
         self.original.require_names_of(data)
         steps = read_steps(data, self.original.num_states, self.original.num_actions, said=False)
-        cure = " in a missing frame: histories after it are unknown; cut the trajectory there"
-        refuse(steps.inside & ~np.asarray(data.observed), "data.states", steps.state, cure)
+        fix = " in a missing frame: histories after it are unknown; cut the trajectory there"
+        refuse(steps.inside & ~np.asarray(data.observed), "data.states", steps.state, fix)
         if self.of == "actions":
-            cure = ", a missing action: histories after it are unknown; cut the trajectory there"
+            fix = ", a missing action: histories after it are unknown; cut the trajectory there"
             refuse(
                 steps.leaving & (steps.action < 0) & (self.actions.shape[1] > 0),
                 "data.actions",
                 steps.action,
-                cure,
+                fix,
             )
         seen = np.where(steps.inside, steps.state, 0)
         values = steps.action if self.of == "actions" else steps.state
@@ -147,8 +149,8 @@ class History(NamedTuple):
         base = _base(self.original, self.of)
         place, known = _find(_numbers(own, base), _numbers(np.stack(lags, -1), base))
         wrong = steps.inside & ~known
-        cure = ": this history is impossible; correct the trace, the transitions, or the start of the MDP"
-        refuse(wrong, "data.states", steps.state, cure)
+        fix = ": this history is impossible; correct the trace, the transitions, or the start of the MDP"
+        refuse(wrong, "data.states", steps.state, fix)
         metadata = dataclasses.replace(data.metadata, state_names=self.mdp.state_names)
         return data._replace(states=np.where(steps.inside, place, -1), metadata=metadata)
 
@@ -174,6 +176,7 @@ jax.tree_util.register_pytree_node(
 )
 
 
+@short_repr
 class HistoryAgent(NamedTuple):
     """An agent whose actions depend on its history.
 

@@ -37,11 +37,15 @@ from ethogram.models.mdps.from_tables import concentrations, read_counts, read_g
 from ethogram.models.mdps.history import History, history_of
 from ethogram.models.mdps.transitions import DenseTransitions, DeterministicTransitions, SparseTransitions
 from ethogram.models.model_object import model_object, static_field
+from ethogram.models.printing import printed_as
 
 __all__ = ["MDP", "read_reward"]
 
 
 @model_object
+@printed_as(
+    lambda mdp: "MDP({} states, {} actions, discount {:g})".format(*mdp.transitions.shape, mdp.discount)
+)
 class MDP:
     """A Markov decision process without its reward.
 
@@ -324,8 +328,8 @@ class MDP:
             raise ValueError(
                 f"policy has shape {policy.shape}, not (state, action), which is {self.transitions.shape}"
             )
-        cure = "use expect and push, which need no table"
-        require_room("policy_matrix", (self.num_states, self.num_states), policy.dtype, cure)
+        fix = "use expect and push, which need no table"
+        require_room("policy_matrix", (self.num_states, self.num_states), policy.dtype, fix)
         return _matrix(self.transitions.for_solvers(), policy)
 
     def probability(self, states: Any, actions: Any, next_states: Any) -> Float[Array, "..."]:
@@ -445,8 +449,8 @@ def _read_mask(mask: Any, shape: tuple[int, int]) -> Array:
     if mask.shape != shape:
         raise ValueError(f"action_mask has shape {mask.shape}, not (state, action), which is {shape}")
     if is_concrete(mask):
-        cure = "give every state at least one, if only to stay"
-        require(np.asarray(mask).any(1), "action_mask", mask, "has no available action", cure)
+        fix = "give every state at least one, if only to stay"
+        require(np.asarray(mask).any(1), "action_mask", mask, "has no available action", fix)
     return concretely(lambda xp, x: xp.asarray(x), mask)
 
 

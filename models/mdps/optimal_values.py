@@ -18,10 +18,12 @@ from ethogram.models.arguments import Reals, require_integer, require_number
 from ethogram.models.mdps.mdp import MDP, read_reward
 from ethogram.models.mdps.policy_iteration import Controls, action_values, iterate
 from ethogram.models.mdps.policy_values import DIRECT_AT_MOST, of_type, read_environment, read_interest
+from ethogram.models.printing import short_repr
 
 __all__ = ["OptimalSolution", "optimal_values"]
 
 
+@short_repr
 class OptimalSolution(NamedTuple):
     """Optimal values and a greedy policy.
 

@@ -136,8 +136,8 @@ def _draw(acts: SoftPolicy, key: Array, sample_shape: tuple[int, ...]) -> Array:
         key_action, key_next = jax.random.split(key)
         log_policy = acts.log_policy[state] if agent is None else acts.log_policy[agent, state]
         action = jax.random.categorical(key_action, log_policy)
-        arrived = acts.mdp.transitions.draw(key_next, state, action)
-        return arrived.astype(state.dtype), jnp.stack([state, action.astype(state.dtype)], -1)
+        next_state = acts.mdp.transitions.draw(key_next, state, action)
+        return next_state.astype(state.dtype), jnp.stack([state, action.astype(state.dtype)], -1)
 
     steps = lax.scan(step, state, jax.random.split(key_steps, acts.length))[1]
     inside = jnp.arange(acts.length) < acts.lengths[..., None]

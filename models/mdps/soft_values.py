@@ -44,6 +44,7 @@ from ethogram.models.mdps.policy_values import (
     read_interest,
     require_converged,
 )
+from ethogram.models.printing import short_repr
 
 __all__ = ["SoftSolution", "soft_policy", "soft_values"]
 
@@ -51,6 +52,7 @@ METHODS = {"newton": 100, "direct": 100, "value_iteration": 1_000_000}
 """Methods, and the default of `max_steps` for each."""
 
 
+@short_repr
 class SoftSolution(NamedTuple):
     """Values and policy of a soft-optimal agent; with ``all_steps=True`` they have an axis ``time`` before ``state``.
 
@@ -165,9 +167,9 @@ def soft_values(
         batch = common_batch(came, batch, initial.shape[:-1])
     environment, dtype = read_environment(mdp, reward, initial)
     if method == "direct":
-        cure = 'pass method="newton", which works for any number of states'
+        fix = 'pass method="newton", which works for any number of states'
         require_room(
-            "the linear system of method 'direct'", (*batch, mdp.num_states, mdp.num_states), dtype, cure
+            "the linear system of method 'direct'", (*batch, mdp.num_states, mdp.num_states), dtype, fix
         )
     controls = Controls(interest, initial, tol, max_steps)
     return _solve(environment, reward, dtype, controls, method, batch)

@@ -23,6 +23,7 @@ from jax.typing import ArrayLike
 
 from ethogram.models.arguments import as_list, read_array, refuse, require_integer, require_number, warn_user
 from ethogram.models.model_object import model_object, static_field
+from ethogram.models.printing import few_names, printed_as
 
 __all__ = ["BayesNet", "NumberedStates", "NumberedVariables"]
 
@@ -40,7 +41,13 @@ class NumberedVariables(tuple[int, ...]):
     """Variables by number whatever the names are: MAP variables that were read from a file."""
 
 
+def _describe(network: BayesNet) -> str:
+    largest = max((getattr(each, "shape", ()) for each in network.tables), key=math.prod)
+    return f"BayesNet({len(network.tables)} variables: {few_names(network.names)}; largest table of shape {largest})"
+
+
 @model_object
+@printed_as(_describe)
 class BayesNet:
     """A discrete Bayesian network, which is a numpyro model with one site per variable.
 
@@ -237,10 +244,6 @@ class BayesNet:
             logs = [np.log(table[(*states[list(each)], states[i])]) for i, (table, each) in families]
         return float(self.log_constant + np.sum(logs))
 
-    def __repr__(self) -> str:
-        largest = max((getattr(each, "shape", ()) for each in self.tables), key=math.prod)
-        return f"BayesNet({len(self.tables)} variables: {_few(self.names)}; largest table of shape {largest})"
-
     def __call__(self, evidence: Mapping[Any, Any] | None = None) -> None:
         """Ancestral sampling of all variables, those in the evidence observed.
 
@@ -303,7 +306,7 @@ class _Vocabulary:
         numbers = f"0..{self.size - 1}"
         if not self.places:
             return f"{numbers}, without names"
-        return _few(tuple(self.places)) + ("" if self.has_numeral else f", or by number {numbers}")
+        return few_names(tuple(self.places)) + ("" if self.has_numeral else f", or by number {numbers}")
 
     def find(self, value: Any, by_number: bool) -> int | None:
         """Number of a name, or of a number if no name is a numeral or it is `by_number`; None where there is none."""
@@ -315,10 +318,6 @@ class _Vocabulary:
                 return place
         is_number = isinstance(value, int) and not isinstance(value, bool)
         return value if is_number and 0 <= value < self.size else None
-
-
-def _few(names: Sequence[str]) -> str:
-    return ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
 
 
 @functools.lru_cache(maxsize=64)

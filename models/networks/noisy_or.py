@@ -17,12 +17,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ethogram.models.networks.bayes_net import BayesNet
+from ethogram.models.printing import short_repr
 
 __all__ = ["STATES", "Effect", "noisy_or_network"]
 
 STATES = ("no", "yes")
 
 
+@short_repr
 class Effect(NamedTuple):
     """Causes of a noisy-or effect.
 

@@ -14,6 +14,7 @@ import numpy as np
 from ethogram.models.planning.expression_graph import ExpressionGraph, Node, Polynomial
 from ethogram.models.planning.fluent_program import FluentProgram, compile_program
 from ethogram.models.planning.rddl_expressions import RDDLExpressions
+from ethogram.models.printing import short_repr
 
 __all__ = ["ActionRules", "Conditions", "action_rules", "limited_actions", "read_conditions"]
 
@@ -42,6 +43,7 @@ class Conditions(NamedTuple):
         return [*self.sums, *self.least]
 
 
+@short_repr
 class ActionRules(NamedTuple):
     """Rules of a problem with named actions.
 

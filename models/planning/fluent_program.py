@@ -22,6 +22,7 @@ from jax import Array, lax
 from jaxtyping import Float
 
 from ethogram.models.planning.expression_graph import ExpressionGraph, Function, Input, Node, Variable
+from ethogram.models.printing import short_repr
 
 __all__ = ["FluentProgram", "Level", "compile_program", "evaluate_rows", "step"]
 
@@ -52,6 +53,7 @@ class Level:
     function: str | None = field(default=None, metadata={"static": True})
 
 
+@short_repr
 class FluentProgram(NamedTuple):
     """Rows 0 (one), then state, then action, then those of `levels`; in reverse those of `adjoint_levels` after them.
 

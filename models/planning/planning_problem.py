@@ -12,10 +12,12 @@ from ethogram.models.arguments import read_array
 from ethogram.models.planning.action_rules import ActionRules
 from ethogram.models.planning.fluent_program import FluentProgram
 from ethogram.models.planning.lookahead import Lookahead
+from ethogram.models.printing import short_repr
 
 __all__ = ["PlanningProblem"]
 
 
+@short_repr
 @dataclass(frozen=True, eq=False)
 class PlanningProblem:
     """A planning problem whose fluents are events.

@@ -11,6 +11,7 @@ Taitler et al. (2022), "pyRDDLGym: from RDDL to gym environments".
 from __future__ import annotations
 
 import contextlib
+import difflib
 import itertools
 import os
 import sys
@@ -30,7 +31,7 @@ from ethogram.models.planning.lookahead import look_ahead
 from ethogram.models.planning.planning_problem import PlanningProblem
 from ethogram.models.planning.rddl_expressions import Quantity, RDDLExpressions, grounded_name
 
-__all__ = ["problem_from_model", "read_rddl"]
+__all__ = ["domain_names", "problem_from_model", "read_rddl"]
 
 SEMANTICS = ("expression", "local")
 _IMPORTING = threading.RLock()
@@ -158,23 +159,37 @@ def _paths(domain: Any, instance: Any) -> tuple[str, str]:
             if not Path(str(path)).is_file():
                 raise FileNotFoundError(f"{name}: there is no file {path}")
         return str(domain), str(instance)
-    try:
-        from rddlrepository.core.manager import RDDLRepoManager
-    except ImportError as error:
-        raise ImportError(
-            f"there is no file {domain}, and names of domains need rddlrepository: pip install 'ethogram[planning]'"
-        ) from error
-    manager = RDDLRepoManager(rebuild=False)
-    known = manager.list_problems()
+    manager = _repository(f"there is no file {domain}, and names of domains")
+    known = sorted(manager.list_problems())
     if str(domain) not in known:
-        close = [name for name in known if str(domain).lower() in name.lower()]
-        hint = f": did you mean {', '.join(close)}?" if close else f": choose from {', '.join(sorted(known))}"
-        raise FileNotFoundError(f"domain: there is neither a file nor a domain {domain}{hint}")
+        asked, families = str(domain).lower(), [name.lower().partition("_")[0] for name in known]
+        alike = difflib.get_close_matches(asked.partition("_")[0], families, 1)
+        pairs = zip(known, families, strict=True)
+        close = [name for name, family in pairs if asked in name.lower() or family in alike][:6]
+        hint = f"did you mean {', '.join(close)}? " if close else ""
+        raise FileNotFoundError(
+            f"domain: there is neither a file nor a domain {domain}: {hint}`ethogram plan --list` prints the names of "
+            "domains"
+        )
     problem = manager.get_problem(str(domain))
     if str(instance) not in [str(each) for each in problem.list_instances()]:
         listed = ", ".join(str(each) for each in problem.list_instances())
         raise FileNotFoundError(f"instance: {domain} has no instance {instance}: choose from {listed}")
     return str(problem.get_domain()), str(problem.get_instance(str(instance)))
+
+
+def domain_names() -> list[str]:
+    """Names of the domains of rddlrepository, in alphabetical order."""
+    return sorted(_repository("names of domains").list_problems())
+
+
+def _repository(what: str) -> Any:
+    """The manager of rddlrepository; an ImportError that says what needs it where it is not installed."""
+    try:
+        from rddlrepository.core.manager import RDDLRepoManager
+    except ImportError as error:
+        raise ImportError(f"{what} need rddlrepository: pip install 'ethogram[planning]'") from error
+    return RDDLRepoManager(rebuild=False)
 
 
 def _problem(tree: Any, semantics: str) -> PlanningProblem:

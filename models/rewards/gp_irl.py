@@ -46,6 +46,7 @@ from ethogram.models.mdps.soft_policy import (
 )
 from ethogram.models.mdps.soft_values import SoftSolution, soft_values
 from ethogram.models.model_object import model_object, static_field
+from ethogram.models.printing import short_repr
 from ethogram.models.rewards import intent_chain
 from ethogram.models.rewards import kernel as reward_kernel
 from ethogram.models.rewards.intent_chain import IntentChain, SimulatedIntents, SwitchingPolicies
@@ -64,6 +65,7 @@ from ethogram.models.rewards.reward_settings import (
 __all__ = ["GPIRL", "SimulatedRewards"]
 
 
+@short_repr
 class SimulatedRewards(NamedTuple):
     """Simulated demonstrations and their true parameters.
 

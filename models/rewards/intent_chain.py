@@ -38,6 +38,7 @@ from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.families.exponential_family import Dirichlet
 from ethogram.models.mdps.mdp import MDP
 from ethogram.models.mdps.soft_policy import first_states, spread
+from ethogram.models.printing import short_repr
 
 __all__ = [
     "IntentChain", "SimulatedIntents", "SwitchingPolicies", "chain_prior", "read_sticky", "refuse_unordered",
@@ -48,6 +49,7 @@ STICKY = 10.0
 """Default concentration on staying, beyond the 1 of every intent."""
 
 
+@short_repr
 class IntentChain(NamedTuple):
     """Probabilities of the first intent (intent,), and of the next one (intent, next_intent)."""
 
@@ -55,6 +57,7 @@ class IntentChain(NamedTuple):
     transition: Any
 
 
+@short_repr
 class SimulatedIntents(NamedTuple):
     """Simulated demonstrations of an agent whose intent switches, with the truth.
 
@@ -159,9 +162,9 @@ def _draw(acts: SwitchingPolicies, key: Array, sample_shape: tuple[int, ...]) ->
         state, intent = now
         key_action, key_next, key_intent = jax.random.split(key, 3)
         action = jax.random.categorical(key_action, acts.log_policy[intent, state])
-        arrived = acts.mdp.transitions.draw(key_next, state, action).astype(state.dtype)
+        next_state = acts.mdp.transitions.draw(key_next, state, action).astype(state.dtype)
         later = jax.random.categorical(key_intent, log_transition[intent]).astype(intent.dtype)
-        return (arrived, later), (jnp.stack([state, action.astype(state.dtype)], -1), intent)
+        return (next_state, later), (jnp.stack([state, action.astype(state.dtype)], -1), intent)
 
     began = (first_states(acts, key_start, shape), first.astype(np.int32))
     drawn, intents = lax.scan(step, began, jax.random.split(key_steps, acts.length))[1]

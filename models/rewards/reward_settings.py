@@ -150,9 +150,9 @@ def require_room_for_rewards(num_points: int, num_inducing: int | None) -> None:
     """Raise ValueError where covariances take too much memory: of all points, or only with the inducing points."""
     size = TABLES * num_points * (num_inducing or num_points) * 8
     if size > LARGEST:
-        cure = "fewer inducing points" if num_inducing else 'family="inducing" and conditional="independent"'
+        fix = "fewer inducing points" if num_inducing else 'family="inducing" and conditional="independent"'
         raise ValueError(
             f"features has {num_points} points: their covariances, Cholesky factors and Hessians take {size} bytes, "
-            f"more than {LARGEST}. Pass {cure}, aggregate states, or fit a linear reward by fit_max_entropy, which "
+            f"more than {LARGEST}. Pass {fix}, aggregate states, or fit a linear reward by fit_max_entropy, which "
             "takes sparse MDPs of any size"
         )

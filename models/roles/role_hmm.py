@@ -48,6 +48,7 @@ from ethogram.models.emissions.emission import Emission
 from ethogram.models.families.exponential_family import ConjugateBlock, Known
 from ethogram.models.families.numpyro_sites import Zeros, by_site, sample_parameters, zeros_of
 from ethogram.models.model_object import model_object, static_field
+from ethogram.models.printing import short_repr
 from ethogram.models.roles.distinct_roles import DistinctRoles
 from ethogram.models.roles.exclusive_roles import GroupedChains
 from ethogram.models.roles.log_permanent import MAX_ROLES
@@ -60,6 +61,7 @@ from ethogram.models.roles.starts import start_statistics
 __all__ = ["RoleHMM", "Simulated"]
 
 
+@short_repr
 class Simulated(NamedTuple):
     """Simulated data with the true roles and parameters."""
 

@@ -72,11 +72,11 @@ def read_poses(
     return items[0] if len(items) == 1 else Trajectories(**concatenated(items, list(map(str, paths))))
 
 
-def existing_file(path: str | os.PathLike, endings: Sequence[str], cure: str) -> Path:
+def existing_file(path: str | os.PathLike, endings: Sequence[str], fix: str) -> Path:
     """The path; FileNotFoundError or ValueError unless it is a file with one of the endings."""
     found = Path(path)
     if not any(found.name.lower().endswith(ending) for ending in endings):
-        raise ValueError(f"path is {str(path)!r}, whose name ends in none of {', '.join(endings)}: {cure}")
+        raise ValueError(f"path is {str(path)!r}, whose name ends in none of {', '.join(endings)}: {fix}")
     if not found.is_file():
         raise FileNotFoundError(f"path is {str(path)!r}: there is no such file")
     return found

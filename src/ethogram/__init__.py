@@ -119,6 +119,9 @@ _MODULE_OF = {name: module for module, names in _EXPORTS.items() for name in nam
 _SYSTEMS = ("choices", "intents", "mdps", "networks", "planning", "rewards", "roles", "tracking")
 """Modules that hold everything public of a system, `ethogram.choices.willingness_to_pay`, or of a subpackage."""
 
+_SUBPACKAGES = ("domains", "plots")
+"""Packages that are imported on first access, `ethogram.plots.role_timelines`."""
+
 _ALIASES = {
     "Constraints": "IntentConstraints",
     "inducing_points": "select_inducing_points",
@@ -132,7 +135,7 @@ __all__ = sorted(_MODULE_OF)
 
 def __getattr__(name: str) -> Any:
     public = _ALIASES.get(name, name)
-    if name in _SYSTEMS:
+    if name in (*_SYSTEMS, *_SUBPACKAGES):
         value = import_module(f"ethogram.{name}")
     elif public not in _MODULE_OF:
         raise AttributeError(f"module 'ethogram' has no attribute {name!r}")
@@ -145,4 +148,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*__all__, *_SYSTEMS, "__version__"])
+    return sorted([*__all__, *_SYSTEMS, *_SUBPACKAGES, "__version__"])

@@ -1,10 +1,12 @@
 """Public names for type checkers and editors: what `_EXPORTS` of `__init__.py` says."""
 
 from ethogram import choices as choices
+from ethogram import domains as domains
 from ethogram import intents as intents
 from ethogram import mdps as mdps
 from ethogram import networks as networks
 from ethogram import planning as planning
+from ethogram import plots as plots
 from ethogram import rewards as rewards
 from ethogram import roles as roles
 from ethogram import tracking as tracking

@@ -8,7 +8,6 @@ import pytest
 
 from benchmarks.speed import agent_markov
 from benchmarks.speed import agent_markov_reference as plain
-from ethogram.inference.conjugate.projection import project_rows
 from ethogram.models.families.exponential_family import Dirichlet, expected_statistics
 from ethogram.models.intents.stick_weights import StickWeights, fit_to_counts
 
@@ -42,13 +41,3 @@ def test_weights_of_the_reference_are_where_the_package_ends():
         weights = step(weights, counts)
     theirs = plain.fit_weights(np.asarray(start.natural), 3.0, 3.0, counts)
     np.testing.assert_allclose(theirs, weights.natural, atol=1e-4)
-
-
-@pytest.mark.slow
-def test_no_row_of_the_reference_is_better():
-    free, lower, upper = plain.draw_rows(2, 8, ("equal", "least"), size=5)
-    theirs = plain.project_rows(free, lower, upper)
-    kept = plain.keeps_to(theirs, lower, upper)
-    assert kept.sum() >= 5
-    ours = plain.row_objective(np.asarray(project_rows(free, lower, upper).concentration), free)
-    assert (ours >= plain.row_objective(theirs, free) - 1e-8 * (1 + abs(ours)))[kept].all()

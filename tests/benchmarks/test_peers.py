@@ -11,15 +11,12 @@ from benchmarks.peers import why_skipped
     ("code", "why"),
     [
         ("import jax.numpy", None),
-        (
-            "import no_such_package",
-            "skipped: planted_peer does not import: ModuleNotFoundError: No module named",
-        ),
+        ("import no_such_package", "skipped: planted_peer does not import: ModuleNotFoundError: No module named"),
         ("raise ImportError('no symbol\\nin a library')", "does not import: ImportError: no symbol"),
         ("import jax; jax.no_such_name", "does not import: AttributeError: module 'jax' has no attribute"),
         (None, "skipped: planted_peer is not installed"),
     ],
-)
+)  # fmt: skip
 def test_why_a_peer_is_skipped(code, why, tmp_path, monkeypatch):
     """An installation in which one package overwrote another raises AttributeError."""
     monkeypatch.syspath_prepend(tmp_path)

@@ -111,8 +111,8 @@ def test_a_seed_that_no_key_takes_is_refused(capsys, seed, message):
 def test_sizes_that_a_script_does_not_have_are_refused_with_the_list(capsys):
     with pytest.raises(SystemExit) as stop:
         report.run("example", ABOUT, rows_of, speed=True, sizes=("toy", "middle"), argv=["--size", "foo"])
-    told = capsys.readouterr().err
-    assert stop.value.code == 2 and "'foo'" in told and "toy" in told and "middle" in told
+    shown = capsys.readouterr().err
+    assert stop.value.code == 2 and "'foo'" in shown and "toy" in shown and "middle" in shown
 
 
 def test_failed_write_leaves_the_old_record(tmp_path):

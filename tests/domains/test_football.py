@@ -120,12 +120,6 @@ def test_own_files_are_read_and_broken_ones_named(raw, tmp_path):
         football.load(path=path)
 
 
-def test_the_licence_travels_with_the_data():
-    notice = (FOLDER / "NOTICE").read_text()
-    assert "Copyright (c) 2023, Alexander Oonk & Daan Grob" in notice
-    assert "Permission is hereby granted, free of charge" in notice and "Alek050/databallpy" in notice
-
-
 def test_lines_of_the_pitch_have_their_lengths():
     axes = football.pitch(Figure().subplots())
     sizes = {(round(p.get_width(), 2), round(p.get_height(), 2)) for p in axes.patches if hasattr(p, "get_x")}

@@ -62,10 +62,3 @@ def test_modes_change_at_three_cells_and_hardly_ever_in_the_quiet_region(life):
     assert share[:, region].max() < 1 / 70
     # Three cells of 25 see nearly all changes.
     assert changed[~region[cells]].sum() > 0.9 * changed.sum()
-
-
-def test_the_licence_travels_with_the_data():
-    notice = (FOLDER / "NOTICE").read_text(encoding="utf-8")
-    assert "Copyright (c) 2024 Jingyang Ke" in notice and "BRAINML-GT/SWIRL" in notice
-    assert "Permission is hereby granted, free of charge" in notice
-    assert len((FOLDER / "gridworld5_switching.npz").read_bytes()) < 100_000

@@ -121,13 +121,6 @@ def test_the_drawing_has_a_line_a_corridor():
     assert drawn == joined | {((0.0, 7.0), (7.0, 7.0))}
 
 
-def test_the_licences_travel_with_the_data():
-    notice = (FOLDER / "NOTICE").read_text(encoding="utf-8")
-    assert "Copyright (c) 2021 Markus Meister" in notice and "Copyright (c) 2024 Jingyang Ke" in notice
-    assert "markusmeister/Rosenberg-2021-Repository" in notice and "BRAINML-GT/SWIRL" in notice
-    assert "Permission is hereby granted, free of charge" in notice
-
-
 def some_visits() -> np.ndarray:
     visits = np.zeros(labyrinth.NUM_NODES)
     visits[[labyrinth.HOME, 1, labyrinth.WATER]] = [30, 10, 60]

@@ -113,31 +113,6 @@ def test_the_moves_of_stored_worlds_are_ours(files):
     assert (np.asarray(moved) > 0.07).all()
 
 
-@pytest.mark.slow
-def test_what_the_true_reward_is_worth(files):
-    """Mean return from a uniform start of the best policy and of the soft one, known from an independent program.
-
-    What it prints for the soft policy is good to 0.01 only: it is also held against plain sweeps.
-    """
-    seed, file = files
-    with jax.enable_x64(True):
-        world = objectworld.from_maps(file["map_outer"], file["map_inner"])
-        table = np.moveaxis(np.asarray(world.mdp.expect(np.eye(256))), 0, -1)
-        policy = np.asarray(soft_values(world.mdp, world.reward).policy)
-    values = np.zeros(256)
-    for _ in range(200):
-        values = world.reward + 0.9 * (table @ values).max(1)
-    moves = np.einsum("sa,san->sn", policy, table)
-    soft = np.linalg.solve(np.eye(256) - 0.9 * moves, world.reward)
-    best = {0: (-13.710, -16.197), 1: (-5.227, -6.932)}[seed]
-    assert values.mean() == pytest.approx(best[0], abs=6e-4)
-    assert soft.mean() == pytest.approx(best[1], abs=0.01)
-    for _ in range(300):
-        action_values = world.reward[:, None] + 0.9 * (table @ values)
-        values = np.log(np.exp(action_values).sum(1))
-    np.testing.assert_allclose(policy, np.exp(action_values - values[:, None]), rtol=1e-9)
-
-
 def test_the_relevant_features_have_the_names_they_should(files, stored_file):
     """Of the relevances that a peer learned, the two largest are of the two bits that the reward is made of."""
     relevance = np.load(stored_file("gp_irl/toolkit_map_lambda.npz"))[f"seed{files[0]}_lam"]

@@ -184,15 +184,6 @@ def test_double_precision_gives_the_same_games(fresh):
     assert data.lengths.dtype == np.int32 and data.observations.dtype == np.int32
 
 
-@pytest.mark.slow
-def test_single_precision_after_double_compiles():
-    with jax.enable_x64(True):
-        _, double = predator_prey.simulate(jax.random.key(1), 2, horizon=3)
-    with jax.enable_x64(False):
-        _, single = predator_prey.simulate(jax.random.key(1), 2, horizon=3)
-    np.testing.assert_array_equal(single.positions, double.positions)
-
-
 @pytest.mark.parametrize(
     "change, words",
     [

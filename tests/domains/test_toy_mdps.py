@@ -79,23 +79,15 @@ def test_decisions_of_a_clique_are_random_or_lead_to_the_first_state():
         (lambda: toy_mdps.clique_features(0), ValueError, "num_states must be at least 2, not 0"),
         (lambda: toy_mdps.three_state_demonstrations(-1, 2), ValueError, "first must be at least 0, not -1"),
         (lambda: toy_mdps.three_state_demonstrations(0, 0), ValueError, "first and second are both 0"),
-        (
-            lambda: toy_mdps.three_state_demonstrations(True, 1),
-            TypeError,
-            "first must be an integer, not True",
-        ),
+        (lambda: toy_mdps.three_state_demonstrations(True, 1), TypeError, "first must be an integer, not True"),
         (
             lambda: toy_mdps.clique_demonstrations(jax.random.key(0), "to_last"),
             ValueError,
             "kind must be 'random' or 'to_first', not 'to_last'",
         ),
-        (
-            lambda: toy_mdps.clique_demonstrations(jax.random.key(0), num=0),
-            ValueError,
-            "num must be at least 1, not 0",
-        ),
+        (lambda: toy_mdps.clique_demonstrations(jax.random.key(0), num=0), ValueError, "num must be at least 1, not 0"),
     ],
-)
+)  # fmt: skip
 def test_bad_input_is_named(make, error, message):
     with pytest.raises(error, match=message):
         make()

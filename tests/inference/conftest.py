@@ -61,12 +61,6 @@ def sequence_statistics():
     ]
 
 
-@pytest.fixture(scope="session")
-def all_statistics():
-    """Statistics of all sequences together."""
-    return lambda model, expected, data: _gradient(model, expected, model.arrange(data))
-
-
 @pytest.fixture
 def float64():
     """Double precision for one test."""

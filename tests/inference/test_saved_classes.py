@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import pkgutil
+import sys
 from pathlib import Path
 
 import jax
@@ -14,7 +15,9 @@ import pytest
 import ethogram
 from ethogram.inference import saved_classes, storage
 from ethogram.inference.conjugate.run import FitState
-from ethogram.models.families.exponential_family import ConjugateBlock
+from ethogram.models.conjugate_model import ConjugateModel
+from ethogram.models.families.exponential_family import Beta, ConjugateBlock
+from ethogram.models.model_object import model_object
 
 WRITTEN = Path(__file__).parent / "written_before"
 """Files of version 0.1.0 as it was when it recorded the path of a module beside the name of each class."""
@@ -106,3 +109,27 @@ def test_former_names_of_classes_are_read():
         assert saved_classes.find_class(recorded) is ethogram.ConjugatePosterior
     assert saved_classes.tag_of(ethogram.ConjugatePosterior) == "ethogram.ConjugatePosterior"
     assert not set(saved_classes.FORMER) & {name for names in saved_classes.HOMES.values() for name in names}
+
+
+@model_object
+class Own(ConjugateModel):
+    """A model that this package does not have."""
+
+    share: float = 0.5
+
+    def prior(self):
+        return {"share": Beta.from_standard(1.0, 1.0)}
+
+    def log_normalizer(self, expected, batch):
+        return 0.0
+
+
+def test_models_of_ones_own_are_read_where_they_are_defined(tmp_path):
+    storage.write(tmp_path / "own", Own(0.25))
+    assert saved_classes.tag_of(Own) == f"{__name__}:Own"
+    assert storage.read(tmp_path / "own").share == 0.25
+    assert saved_classes.find_class("notebook:Own") is Own  # it has moved, or was defined in a notebook
+    for recorded in ("elsewhere:Lost", "builtins:list"):
+        with pytest.raises(ValueError, match=f"it refers to {recorded}, .* define it, or import it from"):
+            saved_classes.find_class(recorded)
+    assert "elsewhere" not in sys.modules

@@ -8,11 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from ethogram.models.chains.conjugate_chain import ChainEmission
 from ethogram.models.choices.noisy_mdp import NoisyMDP
 from ethogram.models.conjugate_model import ConjugateModel, Exportable, overrides, require_informative
 from ethogram.models.data.trajectories import Trajectories
-from ethogram.models.emissions import GaussianEmission
-from ethogram.models.families.exponential_family import Dirichlet
+from ethogram.models.emissions import CategoricalEmission, GaussianEmission
+from ethogram.models.emissions.emission import Emission
+from ethogram.models.families.conjugate_block import ConjugateBlock
+from ethogram.models.families.exponential_family import Dirichlet, NormalInverseWishart
 from ethogram.models.intents.agent_markov import AgentMarkov
 from ethogram.models.model_object import model_object, static_field
 from ethogram.models.rewards.gp_irl import GPIRL
@@ -70,37 +73,48 @@ def test_default_steps_are_those_of_every_block():
 
 
 @pytest.mark.parametrize(
-    ("name", "hook"),
+    ("base", "name", "hook"),
     [
-        ("log_normaliser", "log_normalizer"),
-        ("obervation", "observation"),
-        ("observed_values", "observed_value"),
-        ("start_statistic", "start_statistics"),
-        ("check_continue", "check_continues"),
-        ("site_dim", "site_dims"),
-        ("needed_site", "needed_sites"),
-        ("divergance", "divergence"),
-        ("start_kind", "start_kinds"),
-        ("observed_sites", "observed_site"),
-        ("updates", "update"),
-        ("bound_too", "bound_to"),
+        (ConjugateModel, "log_normaliser", "log_normalizer"),
+        (ConjugateModel, "obervation", "observation"),
+        (ConjugateModel, "observed_values", "observed_value"),
+        (ConjugateModel, "check_continue", "check_continues"),
+        (ConjugateModel, "divergance", "divergence"),
+        (ConjugateModel, "start_kind", "start_kinds"),
+        (ConjugateModel, "updates", "update"),
+        (ConjugateModel, "bound_too", "bound_to"),
+        (Emission, "chain_weight", "chain_weights"),
+        (ChainEmission, "expected_log_likelihoods", "expected_log_likelihood"),
+        (CategoricalEmission, "symbol_tabel", "symbol_table"),
+        (GaussianEmission, "label_statistic", "label_statistics"),
+        (ConjugateBlock, "log_partitions", "log_partition"),
+        (ConjugateBlock, "natral", "natural"),
+        (Dirichlet, "inner_points", "inner_point"),
+        (NormalInverseWishart, "expected_statistic", "expected_statistics"),
     ],
 )
-def test_a_misspelt_hook_is_refused_where_the_class_is_defined(name, hook):
-    with pytest.raises(TypeError, match=rf"Wrong[.]{name} looks like a misspelling of the hook {hook}"):
-        type("Wrong", (ConjugateModel,), {name: lambda *_: None})
+def test_a_misspelt_hook_is_refused_where_the_class_is_defined(base, name, hook):
+    with pytest.raises(TypeError, match=rf"Wrong[.]{name} looks like a misspelling of the hook {hook}:"):
+        type("Wrong", (base,), {name: lambda *_: None})
 
 
-def test_a_misspelt_field_is_refused():
-    with pytest.raises(TypeError, match=r"Wrong[.]label_dim looks like a misspelling of the hook label_dims"):
+@pytest.mark.parametrize(
+    ("base", "name", "kind", "message"),
+    [
+        (Exportable, "label_dim", ClassVar[tuple], "looks like a misspelling of the hook label_dims"),
+        (ConjugateBlock, "naturals", tuple, "looks like a misspelling of the hook natural:"),
+        (ConjugateBlock, "mean", tuple, "overrides the hook mean: make it a method"),
+    ],
+)
+def test_a_misspelt_field_is_refused_and_one_in_place_of_a_method(base, name, kind, message):
+    with pytest.raises(TypeError, match=rf"Wrong[.]{name} {message}"):
+        type("Wrong", (base,), {"__annotations__": {name: kind}})
 
-        class Wrong(Exportable):
-            label_dim: ClassVar[tuple[str, ...]]
 
-
-def test_a_hook_that_is_no_method_is_refused():
-    with pytest.raises(TypeError, match=r"Wrong[.]site_dims overrides the hook site_dims: make it a method"):
-        type("Wrong", (Exportable,), {"site_dims": {"rate": ("state",)}})
+@pytest.mark.parametrize(("base", "name"), [(Exportable, "site_dims"), (CategoricalEmission, "symbol_table")])
+def test_a_hook_that_is_no_method_is_refused(base, name):
+    with pytest.raises(TypeError, match=rf"Wrong[.]{name} overrides the hook {name}: make it a method"):
+        type("Wrong", (base,), {name: {"rate": ("state",)}})
 
 
 def test_starts_need_their_kinds():

@@ -81,18 +81,18 @@ def imported_modules(source: str) -> list[tuple[int, str]]:
 def offences(path: Path, source: str) -> list[str]:
     """What is wrong with the imports of one file, a line each."""
     layer = layer_of_file(path)
-    told = []
+    complaints = []
     for line, name in imported_modules(source):
         place = f"{path}:{line}: {name}"
         if name.startswith("."):
-            told.append(f"{place}: a relative import: write the full name")
+            complaints.append(f"{place}: a relative import: write the full name")
         elif name.split(".")[0] in PACKAGES:
-            told.append(f"{place}: no such package outside the clone: import ethogram.{name}")
+            complaints.append(f"{place}: no such package outside the clone: import ethogram.{name}")
         elif name.split(".")[0] == "benchmarks" and path.parts[0] not in MAY_USE_BENCHMARKS:
-            told.append(f"{place}: only benchmarks and tests use benchmarks")
+            complaints.append(f"{place}: only benchmarks and tests use benchmarks")
         elif layer is not None and (layer_of_module(name) or 0) > layer:
-            told.append(f"{place}: {LAYERS[layer]} may not import {LAYERS[layer_of_module(name) or 0]}")
-    return told
+            complaints.append(f"{place}: {LAYERS[layer]} may not import {LAYERS[layer_of_module(name) or 0]}")
+    return complaints
 
 
 SYSTEMS = {
@@ -116,23 +116,25 @@ def crossings(path: Path, source: str) -> list[str]:
     """Imports of one system by another, or of a system by a core subpackage, a line each."""
     if path.parts[0] not in SYSTEMS:
         return []
-    mine, told = system_of(path.parts), []
+    mine, complaints = system_of(path.parts), []
     for line, name in imported_modules(source):
         theirs = system_of(name.split(".")[1:])
         if name.split(".")[1:3] == ["models", "mdps"] and mine not in (None, "choices", "rewards"):
-            told.append(f"{path}:{line}: {name}: only choices and rewards use MDPs")
+            complaints.append(f"{path}:{line}: {name}: only choices and rewards use MDPs")
         if theirs not in (None, mine):
-            told.append(
+            complaints.append(
                 f"{path}:{line}: {name}: {mine or 'a core subpackage'} may not import the system {theirs}"
             )
-    return told
+    return complaints
 
 
 def test_systems_do_not_import_each_other(root, repository_files):
     sources = [path for path in repository_files if path.suffix == ".py" and path.parts[0] in SYSTEMS]
     assert {system_of(path.parts) for path in sources} == {None, *SYSTEMS["models"]}
-    told = [line for path in sources for line in crossings(path, (root / path).read_text(encoding="utf-8"))]
-    assert not told, "\n".join(told)
+    complaints = [
+        line for path in sources for line in crossings(path, (root / path).read_text(encoding="utf-8"))
+    ]
+    assert not complaints, "\n".join(complaints)
 
 
 @pytest.mark.parametrize(
@@ -154,15 +156,17 @@ def test_systems_do_not_import_each_other(root, repository_files):
     ],
 )
 def test_the_scan_finds_a_planted_crossing(path, source, expected):
-    told = crossings(Path(path), source)
-    assert told == [] if expected is None else (len(told) == 1 and expected in told[0])
+    complaints = crossings(Path(path), source)
+    assert complaints == [] if expected is None else (len(complaints) == 1 and expected in complaints[0])
 
 
 def test_imports_run_down(root, repository_files):
     sources = [path for path in repository_files if path.suffix == ".py"]
     assert {layer_of_file(path) for path in sources} >= {0, 1, 2, 3, TOP}
-    told = [line for path in sources for line in offences(path, (root / path).read_text(encoding="utf-8"))]
-    assert not told, "\n".join(told)
+    complaints = [
+        line for path in sources for line in offences(path, (root / path).read_text(encoding="utf-8"))
+    ]
+    assert not complaints, "\n".join(complaints)
 
 
 @pytest.mark.parametrize(
@@ -193,11 +197,11 @@ def test_imports_run_down(root, repository_files):
     ],
 )
 def test_the_scan_finds_a_planted_offender(path, source, expected):
-    told = offences(Path(path), source)
+    complaints = offences(Path(path), source)
     if expected is None:
-        assert told == []
+        assert complaints == []
     else:
-        assert len(told) == 1 and expected in told[0]
+        assert len(complaints) == 1 and expected in complaints[0]
 
 
 def imported_names(node: ast.AST) -> Iterator[str]:
@@ -281,32 +285,34 @@ def test_a_planted_circle_is_found():
 
 def subpackage_offences(source: str) -> list[str]:
     """What is wrong with a subpackage's `__init__.py`: not a docstring, imports and `__all__` of their names."""
-    told = [] if ast.get_docstring(parsed(source)) else ["no docstring"]
+    complaints = [] if ast.get_docstring(parsed(source)) else ["no docstring"]
     imported: list[str] = []
     listed: list[str] | None = None
-    for node in parsed(source).body[1 - len(told) :]:
+    for node in parsed(source).body[1 - len(complaints) :]:
         if isinstance(node, ast.Import | ast.ImportFrom):
             imported += [alias.asname or alias.name for alias in node.names]
         elif isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
             listed = ast.literal_eval(node.value)
         else:
-            told.append(f"line {node.lineno}: {type(node).__name__}, neither an import nor __all__")
+            complaints.append(f"line {node.lineno}: {type(node).__name__}, neither an import nor __all__")
     if listed is None:
-        return [*told, "no __all__"]
-    told += [f"{name!r} is in __all__, but not imported" for name in listed if name not in imported]
-    return told + [f"{name!r} is imported, but not in __all__" for name in imported if name not in listed]
+        return [*complaints, "no __all__"]
+    complaints += [f"{name!r} is in __all__, but not imported" for name in listed if name not in imported]
+    return complaints + [
+        f"{name!r} is imported, but not in __all__" for name in imported if name not in listed
+    ]
 
 
 def test_subpackages_hold_a_docstring_imports_and_all(root, repository_files):
     paths = [path for path in repository_files if path.name == "__init__.py" and path.parts[0] in SYSTEMS]
     paths = [path for path in paths if len(path.parts) == 3]
     assert len(paths) > 15
-    told = [
+    complaints = [
         f"{path}: {line}"
         for path in paths
         for line in subpackage_offences((root / path).read_text(encoding="utf-8"))
     ]
-    assert not told, "\n".join(told)
+    assert not complaints, "\n".join(complaints)
 
 
 @pytest.mark.parametrize(

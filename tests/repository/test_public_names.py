@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import pkgutil
 
 import pytest
 
@@ -14,7 +15,10 @@ SYSTEMS = ("choices", "intents", "mdps", "networks", "planning", "rewards", "rol
 def stub() -> str:
     """What `__init__.pyi` must say: write it there when the table changes."""
     lines = ['"""Public names for type checkers and editors: what `_EXPORTS` of `__init__.py` says."""', ""]
-    lines += [f"from ethogram import {name} as {name}" for name in ethogram._SYSTEMS]
+    lines += [
+        f"from ethogram import {name} as {name}"
+        for name in sorted([*ethogram._SYSTEMS, *ethogram._SUBPACKAGES])
+    ]
     for module, names in ethogram._EXPORTS.items():
         lines += [f"from {module} import {name} as {name}" for name in names]
     lines += ["", *(f"{old} = {new}" for old, new in sorted(ethogram._ALIASES.items()))]
@@ -31,7 +35,7 @@ def test_every_public_name_is_there():
         assert getattr(ethogram, name) is not None
     for old, new in ethogram._ALIASES.items():
         assert getattr(ethogram, old) is getattr(ethogram, new)
-    assert set(dir(ethogram)) == {*ethogram.__all__, *SYSTEMS, "__version__"}
+    assert set(dir(ethogram)) == {*ethogram.__all__, *SYSTEMS, "domains", "plots", "__version__"}
     with pytest.raises(AttributeError, match=r"no attribute 'nothing'$"):
         _ = ethogram.nothing
 
@@ -57,3 +61,11 @@ def test_a_front_module_holds_the_rooms_of_both_floors(system):
 
 def test_systems_are_modules_of_the_front():
     assert ethogram._SYSTEMS == SYSTEMS
+
+
+def test_worlds_are_attributes_of_their_package():
+    found = {module.name for module in pkgutil.iter_modules(ethogram.domains.__path__)}
+    assert found == {*ethogram.domains.__all__} == {*dir(ethogram.domains)}
+    assert ethogram.domains.toy_chain is importlib.import_module("ethogram.domains.toy_chain")
+    with pytest.raises(AttributeError, match=r"'ethogram.domains' has no attribute 'nothing'$"):
+        _ = ethogram.domains.nothing

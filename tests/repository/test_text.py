@@ -58,17 +58,17 @@ def read_text(path: Path) -> str | None:
 
 
 def test_every_file_is_clean(root, repository_files):
-    told, read = [], 0
+    complaints, read = [], 0
     for path in repository_files:
-        told += [f"{path}: {complaint}" for complaint in name_offences(path)]
+        complaints += [f"{path}: {complaint}" for complaint in name_offences(path)]
         text = read_text(root / path)
         if text is None:
             continue
         read += 1
-        told += [f"{path}:{line}: {complaint}" for line, complaint in text_offences(text)]
-        told += [f"{path}: {complaint}" for complaint in length_offences(path, text)]
+        complaints += [f"{path}:{line}: {complaint}" for line, complaint in text_offences(text)]
+        complaints += [f"{path}: {complaint}" for complaint in length_offences(path, text)]
     assert read > 10
-    assert not told, "\n".join(told)
+    assert not complaints, "\n".join(complaints)
 
 
 def slashed(*parts: str) -> str:
@@ -93,9 +93,9 @@ def slashed(*parts: str) -> str:
     ],
 )
 def test_the_scan_finds_a_planted_offender(text, complaint):
-    told = list(text_offences("first line\n" + text))
-    assert len(told) == 1
-    assert told[0][0] >= 2 and complaint in told[0][1]
+    complaints = list(text_offences("first line\n" + text))
+    assert len(complaints) == 1
+    assert complaints[0][0] >= 2 and complaint in complaints[0][1]
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,12 @@ from pathlib import Path
 from typing import NoReturn
 
 __all__ = [
+    "KINDS",
     "LARGEST_SEED",
+    "Kind",
     "Parser",
     "column_names",
+    "emissions",
     "integer",
     "make_folder",
     "number",
@@ -23,6 +26,22 @@ __all__ = [
 ]
 
 LARGEST_SEED = 2**32 - 1
+
+KINDS = {
+    "gaussian": ("GaussianEmission", None),
+    "gamma": ("GammaEmission", None),
+    "von-mises": ("VonMisesEmission", None),
+    "poisson": ("PoissonEmission", None),
+    "bernoulli": ("BernoulliEmission", None),
+    "binomial": ("BinomialEmission", "total_count"),
+    "categorical": ("CategoricalEmission", "num_categories"),
+    "mixture": ("GaussianMixtureEmission", "num_components"),
+    "autoregressive": ("AutoregressiveGaussianEmission", "order"),
+}
+"""Kinds of emissions: the class, and its argument that a number after the kind gives."""
+
+Kind = tuple[str, int | None]
+"""A kind of emission, with its number where one is given."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -49,11 +68,6 @@ def integer(least: int, most: int | None = None) -> Callable[[str], int]:
     return read
 
 
-def seconds(text: str) -> float:
-    """A positive number of seconds."""
-    return _between(text, 0, math.inf, "a positive number of seconds")
-
-
 def number(low: float | int, high: float | int, what: str) -> Callable[[str], float]:
     """Type of an argument: a number between two bounds, and neither of them; `what` says so in messages."""
     return lambda text: _between(text, low, high, what)
@@ -69,6 +83,9 @@ def _between(text: str, low: float | int, high: float | int, what: str) -> float
     return found
 
 
+seconds = number(0, math.inf, "a positive number of seconds")
+
+
 def column_names(text: str) -> list[str]:
     """Names between commas, each once."""
     names = [name.strip() for name in text.split(",")]
@@ -77,6 +94,28 @@ def column_names(text: str) -> list[str]:
     if len(set(names)) < len(names):
         raise argparse.ArgumentTypeError(f"{text[:40]!r} has a name twice")
     return names
+
+
+def emissions(text: str) -> dict[str, Kind] | list[Kind]:
+    """Kinds by feature, ``x=gamma,y=poisson``, or in the order of the features, ``gamma,binomial:10``."""
+    names, kinds = [], list[Kind]()
+    for item in text.split(","):
+        name, _, described = item.rpartition("=")
+        kind, colon, count = described.strip().partition(":")
+        if kind not in KINDS or (
+            colon and (KINDS[kind][1] is None or not count.isdecimal() or int(count) < 1)
+        ):
+            known = ", ".join(f"{each}:N" if argument else each for each, (_, argument) in KINDS.items())
+            raise argparse.ArgumentTypeError(f"{item[:40]!r} is no kind of emission: choose from {known}")
+        names.append(name.strip())
+        kinds.append((kind, int(count) if colon else None))
+    if not any(names):
+        return kinds
+    if not all(names) or len(set(names)) < len(names):
+        raise argparse.ArgumentTypeError(
+            f"{text[:40]!r} must name each feature once, or none: x=gamma,y=poisson"
+        )
+    return dict(zip(names, kinds, strict=True))
 
 
 def sizes(text: str) -> list[int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -35,6 +36,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         finally:
             if sys.stdout is not None:
                 sys.stdout.flush()
+            if (
+                argv is None
+            ):  # at its end Python waits for a compilation, and Ctrl-C then would end in a crash
+                signal.signal(signal.SIGINT, signal.SIG_DFL)
     except KeyboardInterrupt:
         return refuse("interrupted", INTERRUPTED)
     except BrokenPipeError:

@@ -1,4 +1,4 @@
-"""The command `ethogram fit`: its arguments, and which of them each model takes."""
+"""The command `ethogram fit`: its arguments, and which of them each model and reader takes."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 from ethogram.commands.argument_types import (
     LARGEST_SEED,
     column_names,
+    emissions,
     integer,
     number,
     setting,
@@ -17,126 +18,172 @@ from ethogram.commands.argument_types import (
 )
 from ethogram.commands.process import importing, refuse
 
-__all__ = ["FRAMES", "add_parser", "check_arguments", "flag", "run"]
+__all__ = ["READERS", "add_parser", "check_arguments", "flag", "run"]
 
-FRAMES = ("sequence", "time", "agent", "group", "subject", "step", "snap", "missing")
+USAGE = "ethogram fit [-h] DATA [DATA ...] --model MODEL --out DIR [ARGUMENTS]"
+DESCRIPTION = """\
+Fits a model to a table, or to files of animal tracking, and writes to DIR
+
+  report.html               what was read and found, to be read in a browser
+  figure.png, figure.pdf    the figure
+  states.csv                times, features and state of every frame
+  time_budget.csv           shares of the time of agents, with intervals
+  bouts.csv                 begin, end and state of every bout
+  summary.csv               estimates with 90 % intervals
+  scores.png, scores.pdf    held-out scores by number of roles
+  fit.ethogram, fit.nc      for ethogram.load, for ArviZ
+
+states, time_budget and bouts are of roles and intents, scores of a range of
+roles: the least number within one standard error of the best is fitted."""
+EXAMPLES = """\
+emissions, of all features, one per feature in their order, or by name:
+  --emission gaussian    --emission gamma,von-mises    --emission y=poisson
+  gaussian, gamma, von-mises, poisson, bernoulli, binomial:LARGEST,
+  categorical[:NUMBER], mixture[:COMPONENTS], autoregressive[:LAGS]
+  Without it angles in rad have von Mises, steps and lengths beside angles
+  gamma, and other features Gaussian distributions.
+
+examples:
+  ethogram fit tracks.csv --model roles --sequence animal --agent animal
+    --time t --step 10min --features lon,lat --step-and-turn --out modes
+  ethogram fit "tags/*.csv" --model roles --reader movebank --step 1h --snap
+    --step-and-turn --num-roles 3 --out modes
+  ethogram fit trips.csv --model choices --decision trip --option mode
+    --chosen taken --features hours,price --out trips"""
+
+TABLES = ("sep", "decimal")
+FRAMES = ("sequence", "time", "agent", "group", "subject", "step", "snap", "missing", "duplicates", *TABLES)
+READERS = {
+    "table": (*FRAMES, "max_speed", "units", "features"),
+    "movebank": ("step", "snap", "individuals", "duplicates", "max_speed"),
+    "deeplabcut": ("frame_rate", "individuals", "keypoints"),
+    "sleap": ("frame_rate", "individuals", "keypoints"),
+}
+"""Arguments of the readers of features."""
 NEEDED = {
-    "roles": ("features",),
+    "roles": (),
     "intents": ("states", "actions"),
     "choices": ("decision", "chosen", "features"),
     "rewards": ("states", "actions", "transitions", "discount"),
 }
-"""Arguments without which a model cannot be fitted."""
+"""Arguments without which a model cannot be fitted; roles of a table need features, of Movebank a step."""
 TAKEN = {
-    "roles": (*FRAMES, "units", "num_roles"),
+    "roles": ("reader", "num_roles", "emission", "step_and_turn", "zero_steps", "smallest"),
     "intents": (*FRAMES, "num_states", "num_actions", "truncation"),
-    "choices": ("option", "subject", "weight", "available", "kappa"),
+    "choices": ("option", "subject", "weight", "available", "kappa", *TABLES),
     "rewards": (*FRAMES, "state_features"),
 }
 """Further arguments that a model takes."""
 
+COUNT, POSITIVE = integer(1), number(0, float("inf"), "a positive number")
+GROUPS: dict[str, dict[str, tuple[str, Any, str]]] = {
+    "tables": {
+        "sep": ("C", str, "separator (that of the ending: comma, or tab of .tsv)"),
+        "decimal": ("C", str, "decimal mark (.)"),
+    },
+    "tables with one row per frame (roles, intents, rewards)": {
+        "sequence": ("COLUMNS", column_names, "columns that identify a sequence"),
+        "time": ("COLUMN", str, "times or dates; without it rows are consecutive frames"),
+        "step": ("T", step, "time between frames, such as 0.5, or of dates 10min"),
+        "snap": ("", bool, "move times to the nearest frame of the step"),
+        "missing": ("error|nan", str, "what empty cells are: an error, or missing (error)"),
+        "duplicates": ("error|first|mean", str, "what rows of one time are (error)"),
+        "agent": ("COLUMN", str, "agent of each sequence"),
+        "group": ("COLUMN", str, "demonstration of each sequence"),
+        "subject": ("COLUMN", str, "subject of each sequence"),
+        "states": ("COLUMN", str, "integers or names (intents, rewards)"),
+        "actions": ("COLUMN", str, "integers or names (intents, rewards)"),
+    },
+    "roles": {
+        "features": ("COLUMNS", column_names, "feature columns; also of choices"),
+        "units": (
+            "UNITS",
+            lambda text: text.split(","),
+            "units of the features in their order, such as km,rad",
+        ),
+        "step_and_turn": ("", bool, "features are x, y or lon, lat: take steps and turns"),
+        "zero_steps": ("error|missing|offset", str, "what steps of length 0 are (error)"),
+        "smallest": ("LENGTH", POSITIVE, "of zero steps with --zero-steps offset"),
+        "emission": ("KINDS", emissions, "distributions of the features, see below (by names and units)"),
+        "num_roles": ("N|N:N", sizes, "number of roles, or range to pick from (2:8)"),
+    },
+    "roles of files of tracking": {
+        "reader": ("|".join(READERS), str, "format of the files (table)"),
+        "individuals": ("NAMES", column_names, "animals to read (all)"),
+        "keypoints": ("NAMES", column_names, "keypoints to read (all)"),
+        "frame_rate": ("HZ", POSITIVE, "frames a second of the video"),
+        "max_speed": ("V", POSITIVE, "positions that are reached faster are missing; also of tables"),
+    },
+    "intents": {
+        "num_states": ("N", COUNT, "states (those in the data)"),
+        "num_actions": ("N", COUNT, "actions (those in the data)"),
+        "truncation": ("N", COUNT, "most intents (10)"),
+    },
+    "choices: one row per option of a decision": {
+        "decision": ("COLUMNS", column_names, "columns that identify a decision"),
+        "option": ("COLUMN", str, "names of the options"),
+        "chosen": ("COLUMN", str, "1 in the row of the chosen option, else 0"),
+        "available": ("COLUMN", str, "1 in rows that could be chosen, else 0"),
+        "weight": ("COLUMN", str, "how often a decision counts"),
+        "kappa": ("V", POSITIVE, "prior variance of the values (25)"),
+    },
+    "rewards": {
+        "transitions": ("FILE", Path, "CSV with state, action, next_state, probability"),
+        "discount": ("G", number(0, 1, "a number between 0 and 1"), "discount per step, below 1"),
+        "state_features": ("FILE", Path, "CSV with state and features, on which rewards depend (none)"),
+    },
+}
+"""Metavariable, type and help of arguments by heading; words between bars are choices. Those not given are None."""
+
 
 def add_parser(commands: Any) -> None:
-    """Add the command to the subparsers; arguments that only some models take are None where they are not given."""
+    """Add the command to the subparsers."""
     parser = commands.add_parser(
         "fit",
         help="fit a model to a table",
-        description="Fits a model to a CSV file, and writes the fit, an ArviZ file, figures, a table of estimates and "
-        "a report to a folder. A number of roles is picked from a range by held-out scores: the least within one "
-        "standard error of the best.",
+        usage=USAGE,
+        description=DESCRIPTION,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("table", type=Path, metavar="DATA.csv", help="table with a header, may be .gz")
-    parser.add_argument("--model", required=True, choices=tuple(NEEDED), help="%(choices)s")
+    parser.add_argument(
+        "data", nargs="+", metavar="DATA", help="CSV, TSV or parquet file with a header, or several"
+    )
+    parser.add_argument("--model", required=True, choices=tuple(NEEDED), metavar="MODEL", help="%(choices)s")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="output folder")
+    parser.add_argument("--overwrite", action="store_true", help="replace the results in DIR")
     parser.add_argument("--method", default="auto", metavar="M", help="algorithm of ethogram.fit (auto)")
     parser.add_argument(
         "--setting",
         type=setting,
         action="append",
         default=[],
-        metavar="NAME=VALUE",
+        metavar="NAME=V",
         help="setting of the algorithm, such as num_steps=200; may be repeated",
+    )
+    parser.add_argument(
+        "--read",
+        type=setting,
+        action="append",
+        default=[],
+        metavar="NAME=V",
+        help="further argument of the reader in Python, such as day_first=true or min_likelihood=0.9; may be repeated",
     )
     parser.add_argument(
         "--seed", type=integer(0, LARGEST_SEED), default=0, metavar="N", help="random seed (0)"
     )
-    parser.add_argument("--overwrite", action="store_true", help="replace the results in DIR")
-
-    frames = parser.add_argument_group("roles, intents, rewards: one row per frame")
-    frames.add_argument(
-        "--sequence", type=column_names, metavar="COLUMNS", help="columns that identify a sequence"
-    )
-    frames.add_argument("--time", metavar="COLUMN", help="times; without it rows are consecutive frames")
-    frames.add_argument(
-        "--step", type=step, metavar="T", help="time between frames, such as 0.5, or of dates 10min"
-    )
-    frames.add_argument(
-        "--snap", action="store_true", default=None, help="move times to the nearest frame of the step"
-    )
-    frames.add_argument(
-        "--missing",
-        choices=("error", "nan"),
-        help="raise an error for empty cells, or treat them as missing (error)",
-    )
-    for name, what in (("agent", "agent"), ("group", "demonstration"), ("subject", "subject")):
-        frames.add_argument(f"--{name}", metavar="COLUMN", help=f"{what} of each sequence")
-    for name in ("states", "actions"):
-        frames.add_argument(f"--{name}", metavar="COLUMN", help="integers or names, of intents and rewards")
-
-    parser.add_argument(
-        "--features", type=column_names, metavar="COLUMNS", help="feature columns (roles, choices)"
-    )
-    roles = parser.add_argument_group("roles")
-    roles.add_argument(
-        "--num-roles", type=sizes, metavar="N|N:N", help="number of roles, or range to pick from (2:8)"
-    )
-    roles.add_argument(
-        "--units",
-        type=lambda text: [unit.strip() for unit in text.split(",")],
-        metavar="UNITS",
-        help="units of the features, one per feature; those in rad are angles (rad of turn)",
-    )
-    intents = parser.add_argument_group("intents")
-    intents.add_argument("--num-states", type=integer(1), metavar="N", help="states (those in the data)")
-    intents.add_argument("--num-actions", type=integer(1), metavar="N", help="actions (those in the data)")
-    intents.add_argument("--truncation", type=integer(1), metavar="N", help="most intents (10)")
-    choices = parser.add_argument_group("choices: one row per option of a decision")
-    choices.add_argument(
-        "--decision", type=column_names, metavar="COLUMNS", help="columns that identify a decision"
-    )
-    choices.add_argument("--option", metavar="COLUMN", help="names of the options")
-    choices.add_argument("--chosen", metavar="COLUMN", help="1 in the row of the chosen option, else 0")
-    choices.add_argument(
-        "--available", metavar="COLUMN", help="1 in the rows of options that could be chosen, else 0"
-    )
-    choices.add_argument("--weight", metavar="COLUMN", help="how often a decision counts")
-    choices.add_argument(
-        "--kappa",
-        type=number(0, float("inf"), "a positive number"),
-        metavar="V",
-        help="prior variance of the values (25)",
-    )
-    rewards = parser.add_argument_group("rewards")
-    rewards.add_argument(
-        "--transitions", type=Path, metavar="FILE", help="CSV with state, action, next state, probability"
-    )
-    rewards.add_argument(
-        "--discount",
-        type=number(0, 1, "a number between 0 and 1"),
-        metavar="G",
-        help="discount per step, below 1",
-    )
-    rewards.add_argument(
-        "--state-features",
-        type=Path,
-        metavar="FILE",
-        help="CSV with state and features, on which rewards depend; rewards are independent without it",
-    )
+    for title, options in GROUPS.items():
+        group = parser.add_argument_group(title)
+        for name, (metavar, kind, text) in options.items():
+            choices = metavar.split("|") if kind is str and "|" in metavar else None
+            value: dict[str, Any] = {"metavar": metavar, "type": kind, "choices": choices}
+            given = {"action": "store_true"} if kind is bool else value
+            group.add_argument(flag(name), default=None, help=text, **given)
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Exit code, after the table is read, the model fitted, and the results written."""
+    """Exit code, after the data are read, the model fitted, and the results written."""
     try:
         check_arguments(arguments)
         with importing():
@@ -153,14 +200,18 @@ def flag(name: str) -> str:
 
 
 def check_arguments(arguments: argparse.Namespace) -> None:
-    """Raise ValueError unless the arguments of the model, and no others, are given."""
-    model = arguments.model
-    for name in NEEDED[model]:
+    """Raise ValueError unless the arguments of the model and reader, and no others, are given."""
+    of, needed, taken = f"--model {arguments.model}", NEEDED[arguments.model], TAKEN[arguments.model]
+    if arguments.model == "roles":
+        reader = arguments.reader or "table"
+        of += "" if arguments.reader is None else f" --reader {reader}"
+        needed = {"table": ("features",), "movebank": ("step",)}.get(reader, ())
+        taken = (*READERS[reader], *taken)
+    for name in needed:
         if getattr(arguments, name) is None:
-            needed = ", ".join(map(flag, NEEDED[model]))
-            raise ValueError(f"{flag(name)} is missing: --model {model} needs {needed}")
-    known = {name for names in (*NEEDED.values(), *TAKEN.values()) for name in names}
-    for name in sorted(known - {*NEEDED[model], *TAKEN[model]}):
+            raise ValueError(f"{flag(name)} is missing: {of} needs {', '.join(map(flag, needed))}")
+    known = sorted({name for options in GROUPS.values() for name in options} - {*needed, *taken})
+    for name in known:
         if getattr(arguments, name) is not None:
-            taken = ", ".join(map(flag, (*NEEDED[model], *TAKEN[model])))
-            raise ValueError(f"{flag(name)} is not an argument of --model {model}, which takes {taken}")
+            takes = ", ".join(map(flag, dict.fromkeys((*needed, *taken))))
+            raise ValueError(f"{flag(name)} is not an argument of {of}, which takes {takes}")

@@ -15,7 +15,7 @@ import jax
 import numpy as np
 
 from ethogram.commands.argument_types import make_folder
-from ethogram.commands.fit_tables import SizedModels, read_models
+from ethogram.commands.fit_tables import Program, read_models
 from ethogram.fits import Fit, fit
 from ethogram.fits.methods import read_settings
 from ethogram.fits.report import about_data, about_fit, write_report
@@ -29,9 +29,13 @@ from ethogram.terminal import format_table
 __all__ = ["FILES", "fit_table"]
 
 FILES = (
-    "fit.ethogram", "fit.nc", "figure.png", "figure.pdf", "scores.png", "scores.pdf", "summary.csv", "report.html",
-)  # fmt: skip
+    *("fit.ethogram", "fit.nc", "figure.png", "figure.pdf", "scores.png", "scores.pdf", "report.html"),
+    *("summary.csv", "states.csv", "time_budget.csv", "bouts.csv"),
+)
 """Names of the results."""
+
+BEHAVIOUR = ("roles", "intents")
+"""Models of hidden states, whose tables are written."""
 
 
 def fit_table(arguments: argparse.Namespace) -> Fit:
@@ -55,16 +59,39 @@ def fit_table(arguments: argparse.Namespace) -> Fit:
         settings = _settings(read, arguments.method, dict(arguments.setting))
         make_folder(out)
         print(about_data(read.data), flush=True)
-        key_scores, key_fit = jax.random.split(jax.random.key(arguments.seed))
+        key = jax.random.key(arguments.seed)
+        key_scores = jax.random.fold_in(key, 1)
         curve = _scores(key_scores, read, arguments.method, settings) if len(read.sizes) > 1 else None
         size = read.sizes[0] if curve is None else curve.selected_size
         print(f"fitting {arguments.model}{f', number of roles: {size}' if size else ''}", flush=True)
-        found = fit(key_fit, read.make_model(size), read.data, arguments.method, **settings)
+        found = fit(key, read.make_model(size).value, read.data, arguments.method, **settings)
         print(about_fit(found), flush=True)
-        _write(found, curve, out)
+        _write(found, curve, out, _tables(found, arguments.model), _script(read, size, arguments))
         if arguments.model == "intents":
             _print_peers(key_scores, read, arguments.method, settings)
         return found
+
+
+def _script(read: Program, size: int, arguments: argparse.Namespace) -> str:
+    """The same reading and fit in Python."""
+    model = read.make_model(size).text
+    settings = "".join(f", {name}={value!r}" for name, value in arguments.setting)
+    lines = [*read.lines, f"model = {model}"]
+    lines += [
+        f"fit = ethogram.fit(jax.random.key({arguments.seed}), model, data, {arguments.method!r}{settings})"
+    ]
+    numpy = ["import numpy as np"] if " np." in model else []
+    return "\n".join(["import jax", *numpy, "import ethogram", "", *lines])
+
+
+def _tables(found: Fit, model: str) -> dict[str, Callable[[], Any]]:
+    """Tables of a fit by the names of their files."""
+    tables = {"summary.csv": lambda: found.summary().rename_axis("parameter").reset_index()}
+    if model in BEHAVIOUR:
+        by = "sequence" if found.data.agent is None else "agent"
+        tables |= {"states.csv": lambda: found.states().to_table(), "bouts.csv": lambda: found.bouts()}
+        tables["time_budget.csv"] = lambda: found.time_budget(by=by).reset_index()
+    return tables
 
 
 def _once() -> Callable[..., None]:
@@ -80,9 +107,9 @@ def _once() -> Callable[..., None]:
     return say
 
 
-def _settings(read: SizedModels, method: str, settings: dict[str, Any]) -> dict[str, Any]:
+def _settings(read: Program, method: str, settings: dict[str, Any]) -> dict[str, Any]:
     """Settings that a method of the model takes, with a progress bar where one can be seen."""
-    methods, usual, _ = methods_of(read.make_model(read.sizes[0]), read.data)
+    methods, usual, _ = methods_of(read.make_model(read.sizes[0]).value, read.data)
     require_one_of("--method", method, ("auto", *methods))
     name = usual if method == "auto" else method
     try:
@@ -92,7 +119,7 @@ def _settings(read: SizedModels, method: str, settings: dict[str, Any]) -> dict[
     return {"progress_bar": sys.stderr.isatty(), **settings}
 
 
-def _scores(key: Any, read: SizedModels, method: str, settings: dict[str, Any]) -> ScoreCurve:
+def _scores(key: Any, read: Program, method: str, settings: dict[str, Any]) -> ScoreCurve:
     """Held-out scores of all sizes, by coordinate ascent; its settings are those given, unless they are of NUTS."""
     print(f"held-out scores of {read.sizes[0]} to {read.sizes[-1]} roles", flush=True)
     curve = _curve(key, read, method, settings)
@@ -111,20 +138,19 @@ def _scores(key: Any, read: SizedModels, method: str, settings: dict[str, Any]) 
     return curve
 
 
-def _curve(key: Any, read: SizedModels, method: str, settings: dict[str, Any]) -> ScoreCurve:
+def _curve(key: Any, read: Program, method: str, settings: dict[str, Any]) -> ScoreCurve:
     own = settings if method in ("auto", "cavi") else {"progress_bar": settings.get("progress_bar", False)}
     own = {name: value for name, value in own.items() if name != "checkpoint"}  # of one fit only
-    by = "sequence" if read.data.group is None else "group"
-    return heldout_score_curve(key, read.make_model, read.sizes, read.data, by=by, **own)
+    return heldout_score_curve(key, lambda size: read.make_model(size).value, read.sizes, read.data, **own)
 
 
-def _print_peers(key: Any, read: SizedModels, method: str, settings: dict[str, Any]) -> None:
+def _print_peers(key: Any, read: Program, method: str, settings: dict[str, Any]) -> None:
     """Print held-out scores of the model of intents and of its peers; none where there is nothing to hold out."""
     if len(np.unique(group_labels(read.data))) < 2:
         return
     print("held-out scores, in nats per step; se is that of the difference to the first", flush=True)
     curve = _curve(key, read, method, settings)
-    first = f"up to {read.make_model(0).truncation} intents"
+    first = f"up to {read.make_model(0).value.truncation} intents"
     scores = {first: (curve.heldout[0], 0.0), **curve.peers}
     rows = [
         {"model": name, "held out": f"{score:.4f}", "se": f"{error:.4f}"}
@@ -133,7 +159,9 @@ def _print_peers(key: Any, read: SizedModels, method: str, settings: dict[str, A
     print(format_table(rows), flush=True)
 
 
-def _write(found: Fit, curve: ScoreCurve | None, out: Path) -> None:
+def _write(
+    found: Fit, curve: ScoreCurve | None, out: Path, tables: dict[str, Callable[[], Any]], script: str
+) -> None:
     """Write each result when it is complete, the fit first; at the end, those of an earlier fit are gone.
 
     ValueError, after all others are written, where some cannot be.
@@ -156,11 +184,11 @@ def _write(found: Fit, curve: ScoreCurve | None, out: Path) -> None:
 
     writers: dict[str, Callable[[Path], Any]] = {
         "fit.ethogram": found.save,
-        "summary.csv": lambda path: found.summary().to_csv(path, index_label="parameter"),
         "figure.png": draw,
         "figure.pdf": draw,
+        **dict.fromkeys(tables, lambda path: tables[path.name]().to_csv(path, index=False)),
         **({} if curve is None else {"scores.png": draw, "scores.pdf": draw}),
-        "report.html": lambda path: write_report(found, path, curve),
+        "report.html": lambda path: write_report(found, path, curve, code=script),
     }
     if found.has_draws:  # last: HDF5 may end the process where the disk is full
         writers["fit.nc"] = lambda path: found.to_arviz().to_netcdf(str(path), engine="h5netcdf")

@@ -1,39 +1,25 @@
-"""Tables of `ethogram fit`: from CSV files to data and a model, or to a function from a number of roles to one."""
+"""What `ethogram fit` reads: from files to data and a model, or one model per number of roles, with their code."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple
+import contextlib
+import inspect
+import re
+import shlex
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ethogram.commands.fit import FRAMES, flag
-from ethogram.commands.transition_tables import read_mdp, read_state_features
-from ethogram.commands.typed_tables import named, numeric, read_csv, refuse_rows, require_columns
-from ethogram.models.choices import Decisions, NoisyMDP
-from ethogram.models.data import Metadata, Trajectories, group_labels
-from ethogram.models.data.angles import RADIANS
-from ethogram.models.data.columns import label_columns
-from ethogram.models.emissions import GammaEmission, GaussianEmission, ProductEmission, VonMisesEmission
-from ethogram.models.emissions.emission import Emission
-from ethogram.models.intents import AgentMarkov
-from ethogram.models.rewards import GPIRL
-from ethogram.models.roles import RoleHMM
+from ethogram.commands.fit import FRAMES, GROUPS, READERS, TABLES, flag
+from ethogram.commands.fit_emissions import emission_of, kinds_of, usual_units
+from ethogram.commands.python_code import Code, call, resolve
+from ethogram.models.arguments import require_one_of
+from ethogram.models.data import group_labels
 
-if TYPE_CHECKING:
-    import pandas
-
-__all__ = ["SizedModels", "read_models"]
-
-COLUMNS = (
-    *("sequence", "time", "agent", "group", "subject", "features", "states", "actions"),
-    *("decision", "option", "chosen", "available", "weight"),
-)
-"""Arguments that name columns of the table."""
-
-IDENTIFIERS, LABELS = ("sequence", "decision", "option"), ("agent", "group", "subject", "states", "actions")
-"""Those of columns that are text, or integers where all entries are; the first have no missing entry."""
+__all__ = ["Program", "read_models"]
 
 APART = 50.0
 """Relevance of the number of a state by which the rewards of any two states are independent a priori."""
@@ -42,131 +28,134 @@ OF_FEATURES = ("max_entropy", "levine")
 """Methods whose rewards are none without features."""
 
 
-class SizedModels(NamedTuple):
-    """Data, and the model of each size; where the model has no size to pick, `sizes` is (0,)."""
+ARGUMENTS = {name for options in GROUPS.values() for name in options}
+PASSED = re.compile(
+    r"(?P<pass>pass )?\b(?P<name>\w+)=(?P<quote>[\"']?)(?P<value>\S*?)(?P=quote)(?=[\s,.:;)]|$)"
+)
+"""An argument of Python in a message, ``pass missing="nan"``."""
+
+
+class Program(NamedTuple):
+    """Data, and the model of each size; where the model has no size to pick, `sizes` is (0,).
+
+    `lines` are the assignments before that of the model, in Python.
+    """
 
     data: Any
-    make_model: Callable[[int], Any]
+    make_model: Callable[[int], Code]
+    lines: tuple[str, ...]
     sizes: tuple[int, ...] = (0,)
 
 
-def read_models(arguments: argparse.Namespace) -> SizedModels:
+def read_models(arguments: argparse.Namespace) -> Program:
     """Data and model of checked arguments.
 
     Raises
     ------
-    ValueError : a file, column or value is not as expected; the message names the argument or the file.
+    TypeError, ValueError : a file, column or value is not as expected; the message names the argument or the file.
     """
-    table = _table(arguments)
-    require_columns(arguments.table, table, {flag(name): getattr(arguments, name) for name in COLUMNS})
+    return PROGRAMS[arguments.model](arguments)
+
+
+@contextlib.contextmanager
+def _of(place: str) -> Iterator[None]:
+    """Messages of Python functions, with the place in front, and arguments of the command in place of theirs."""
+
+    def spelled(match: re.Match[str]) -> str:
+        asked, name, value = match["pass"] or "", match["name"], match["value"]
+        if name in ARGUMENTS:
+            return asked + flag(name) + ("" if value in ("", "True") else f" {shlex.quote(value)}")
+        return f"pass --read {name}={value}" if asked else match[0]
+
     try:
-        return READERS[arguments.model](arguments, table)
+        yield
     except (TypeError, ValueError) as error:
-        message = str(error)
-        raise ValueError(message if message.startswith("--") else f"{arguments.table}: {message}") from error
+        message = PASSED.sub(spelled, re.sub(r"metadata\.(state|action)_names", "--transitions", str(error)))
+        raise ValueError(message if place in message else f"{place}: {message}") from error
 
 
-def _table(arguments: argparse.Namespace, **names: Iterable[str]) -> pandas.DataFrame:
-    """The table, whose labels are text; `names` are those that labels of some arguments are known to have."""
+def _given(arguments: argparse.Namespace, names: Iterable[str]) -> dict[str, Any]:
+    return {name: getattr(arguments, name) for name in names if getattr(arguments, name) is not None}
 
-    def columns(*of: str) -> list[str]:
-        return [column for name in of for column in _listed(getattr(arguments, name))]
 
-    labels = [(column, names.get(name)) for name in LABELS for column in columns(name)]
-    return read_csv(
-        "DATA.csv", arguments.table, label_columns(columns(*IDENTIFIERS), labels, columns("features"))
+def _read(function: str, arguments: argparse.Namespace, names: Iterable[str], **named: Any) -> Code:
+    """Data of the files, by a function of Python, with those of these arguments that are given."""
+    given = _given(arguments, names)
+    further = dict(arguments.read)
+    takes = inspect.signature(resolve(function)).parameters
+    for name in further:
+        require_one_of("--read", name, sorted(takes.keys() - {*given, *named, "table", "path"}))
+    files = arguments.data if len(arguments.data) > 1 else arguments.data[0]
+    with _of(files if isinstance(files, str) else f"{len(files)} files"):
+        return call(function, files, **given, **further, **named)
+
+
+def _frames(arguments: argparse.Namespace, names: dict[str, Any], **behaviour: Any) -> Code:
+    """Trajectories of a table with these names and units, and these columns of behaviour."""
+    metadata = call("ethogram.Metadata", name=_name(arguments), **names)
+    return _read(
+        "ethogram.Trajectories.from_table", arguments, (*FRAMES, "max_speed"), **behaviour, metadata=metadata
     )
 
 
-def _listed(given: Any) -> list[str]:
-    return [given] if isinstance(given, str) else list(given or ())
+def _name(arguments: argparse.Namespace) -> str:
+    """Name of the data: that of the file, of several that of the first and their number."""
+    first, *others = arguments.data
+    return Path(first).name + (f" and {len(others)} more" if others else "")
 
 
-def _frames(
-    arguments: argparse.Namespace, table: pandas.DataFrame, metadata: Metadata, **behaviour: Any
-) -> Trajectories:
-    """Trajectories of the columns of behaviour, which are named as arguments are."""
-    _check_times(arguments, table)
-    if arguments.missing != "nan":
-        for name, columns in behaviour.items():
-            for column in _listed(columns):
-                cells = table[column]
-                refuse_rows(flag(name), cells, cells.isna(), ": fill it in, or pass --missing nan")
-    given = {name: getattr(arguments, name) for name in FRAMES if getattr(arguments, name) is not None}
-    return Trajectories.from_table(table, metadata=metadata, **given, **behaviour)
-
-
-def _check_times(arguments: argparse.Namespace, table: pandas.DataFrame) -> None:
-    step, time = arguments.step, arguments.time
-    for name, needed, what in (
-        ("step", "time", "the column of times"),
-        ("snap", "step", "the time between frames"),
-    ):
-        if getattr(arguments, name) is not None and getattr(arguments, needed) is None:
-            raise ValueError(f"--{name} needs --{needed}: give {what}")
-    if step is None:
-        return
-    are_numbers = table[time].dtype.kind in "iuf"
-    if are_numbers and isinstance(step, str):
-        raise ValueError(f"--step is {step!r}, but the times in --time {time} are numbers: give a number")
-    if not are_numbers and not isinstance(step, str):
-        raise ValueError(
-            f"--step is {step:g}, but the times in --time {time} are not numbers: give a duration such as 1s or 10min"
-        )
-
-
-def _roles(arguments: argparse.Namespace, table: pandas.DataFrame) -> SizedModels:
-    features = arguments.features
-    given = arguments.units or ["rad" if name.lower() == "turn" else "" for name in features]
-    if len(given) != len(features):
-        raise ValueError(
-            f"--units has {len(given)} entries, --features {len(features)}: give one per feature"
-        )
-    units = dict(zip(features, given, strict=True))
-    emission, features = _emission(units)
-    own = [units[name] for name in features] if any(given) else None
-    names = Metadata(name=arguments.table.name, feature_units=own)
-    data = _frames(arguments, numeric(table, "--features", features), names, features=features)
+def _roles(arguments: argparse.Namespace) -> Program:
+    data = _features(arguments, arguments.features)
+    kinds = kinds_of(arguments.emission, data.value)
+    names: tuple[str, ...] = data.value.metadata.feature_names
+    together = sorted(names, key=lambda name: kinds.index(kinds[names.index(name)]))
+    if arguments.features is not None and not arguments.step_and_turn and tuple(together) != names:
+        data, kinds = _features(arguments, together), [kinds[names.index(name)] for name in together]
+        names = tuple(together)
+    emission = emission_of(kinds, data.value)
+    print("emission:", ", ".join(f"{name} {kind}" for name, (kind, _) in zip(names, kinds, strict=True)))
     sizes = tuple(arguments.num_roles or range(2, 9))
-    if len(sizes) > 1 and len(np.unique(group_labels(data))) < 2:
-        held_out = "sequences" if data.group is None else "groups"
+    if len(sizes) > 1 and len(np.unique(group_labels(data.value))) < 2:
+        held_out = "sequences" if data.value.group is None else "groups"
         raise ValueError(
             f"--num-roles {sizes[0]}:{sizes[-1]} needs at least two {held_out} for held-out scores: give a single "
             "number"
         )
-    return SizedModels(data, lambda size: RoleHMM(size, emission), sizes)
+    lines = (f"data = {data.text}",)
+    return Program(data.value, lambda size: call("ethogram.RoleHMM", size, emission), lines, sizes)
 
 
-def _emission(units: dict[str, str]) -> tuple[Emission, list[str]]:
-    """The emission of features by their units, and the features in its order: others, ``step`` and angles in radians.
+def _features(arguments: argparse.Namespace, features: Any) -> Code:
+    """Data with features: those of a table in this order, those of other files as they are, or steps and turns."""
+    reader = arguments.reader or "table"
+    if reader == "table":
+        units = [unit.strip() for unit in arguments.units or usual_units(arguments.features)]
+        if len(units) != len(arguments.features):
+            raise ValueError(
+                f"--units has {len(units)} entries, --features {len(arguments.features)}: give one per feature"
+            )
+        unit_of = dict(zip(arguments.features, units, strict=True))
+        named = {"feature_units": [unit_of[name] for name in features]} if any(units) else {}
+        data = _frames(arguments, named, features=features)
+    else:
+        metres = {"metres": not arguments.step_and_turn} if reader == "movebank" else {}
+        data = _read(f"ethogram.tracking.read_{reader}", arguments, READERS[reader], **metres)
+    if not arguments.step_and_turn:
+        return data
+    with _of("--step-and-turn"):
+        return call("ethogram.step_and_turn", data, **_given(arguments, ("zero_steps", "smallest")))
 
-    One Gaussian, a gamma distribution, and von Mises distributions.
-    """
-    angles = [name for name, unit in units.items() if unit.lower() in RADIANS]
-    step = [name for name in units if name.lower() == "step" and name not in angles]
-    others = [name for name in units if name not in (*angles, *step)]
-    if others and not angles and not step:
-        return GaussianEmission(len(others)), others
-    parts: dict[str, Emission] = {}
-    if others:
-        parts["others"] = GaussianEmission(len(others))
-    if step:
-        parts["step"] = GammaEmission()
-    if angles:
-        parts["turn" if angles == ["turn"] else "angles"] = VonMisesEmission(len(angles))
-    return ProductEmission(parts), [*others, *step, *angles]
 
-
-def _intents(arguments: argparse.Namespace, table: pandas.DataFrame) -> SizedModels:
-    states, actions = arguments.states, arguments.actions
-    data = _frames(arguments, table, Metadata(name=arguments.table.name), states=states, actions=actions)
-    names = data.metadata
-    model = AgentMarkov(
-        num_states=_count(arguments.num_states, "--num-states", data.states, names.state_names),
-        num_actions=_count(arguments.num_actions, "--num-actions", data.actions, names.action_names),
+def _intents(arguments: argparse.Namespace) -> Program:
+    data = _frames(arguments, {}, states=arguments.states, actions=arguments.actions)
+    names = data.value.metadata
+    model = call(
+        "ethogram.AgentMarkov",
+        _count(arguments.num_states, "--num-states", data.value.states, names.state_names),
+        _count(arguments.num_actions, "--num-actions", data.value.actions, names.action_names),
         truncation=arguments.truncation or 10,
     )
-    return SizedModels(data, lambda size: model)
+    return Program(data.value, lambda size: model, (f"data = {data.text}",))
 
 
 def _count(given: int | None, argument: str, codes: Any, names: Iterable[str] | None) -> int:
@@ -183,43 +172,37 @@ def _count(given: int | None, argument: str, codes: Any, names: Iterable[str] | 
     return given
 
 
-def _choices(arguments: argparse.Namespace, table: pandas.DataFrame) -> SizedModels:
-    features = arguments.features
-    names = ("decision", "option", "chosen", "subject", "weight", "available")
-    given = {name: getattr(arguments, name) for name in names}
-    data = Decisions.from_table(
-        numeric(table, "--features", features),
-        features=features,
-        metadata=Metadata(name=arguments.table.name),
-        **given,
-    )
-    if not (np.asarray(data.choice) >= 0).any():
+def _choices(arguments: argparse.Namespace) -> Program:
+    names = ("decision", "option", "chosen", "features", "subject", "weight", "available", *TABLES)
+    metadata = call("ethogram.Metadata", name=_name(arguments))
+    data = _read("ethogram.Decisions.from_table", arguments, names, metadata=metadata)
+    if not (np.asarray(data.value.choice) >= 0).any():
         raise ValueError(f"--chosen is {arguments.chosen!r}, and no row of it is 1: mark the chosen options")
-    model = NoisyMDP(arguments.kappa or 25.0, kind="features")
-    return SizedModels(data, lambda size: model)
+    model = call("ethogram.NoisyMDP", arguments.kappa or 25.0, kind="features")
+    return Program(data.value, lambda size: model, (f"data = {data.text}",))
 
 
-def _rewards(arguments: argparse.Namespace, table: pandas.DataFrame) -> SizedModels:
-    mdp = read_mdp(arguments.transitions, arguments.discount)
-    states, actions = arguments.states, arguments.actions
-    table = _table(arguments, states=mdp.state_names, actions=mdp.action_names)
-    table = table.assign(
-        **{
-            states: named(table, "--states", states, mdp.state_names, arguments.transitions),
-            actions: named(table, "--actions", actions, mdp.action_names, arguments.transitions),
-        }
-    )
-    names = Metadata(name=arguments.table.name, state_names=mdp.state_names, action_names=mdp.action_names)
-    data = _frames(arguments, table, names, states=states, actions=actions)
+def _rewards(arguments: argparse.Namespace) -> Program:
+    with _of(f"--transitions {arguments.transitions}"):
+        made = call("ethogram.mdps.read_mdp", arguments.transitions, discount=arguments.discount)
+    mdp = Code(made.value, "mdp")
+    names = {name: Code(getattr(mdp.value, name), f"mdp.{name}") for name in ("state_names", "action_names")}
+    data = _frames(arguments, names, states=arguments.states, actions=arguments.actions)
     if arguments.state_features is not None:
-        model = GPIRL(mdp, read_state_features(arguments.state_features, mdp.state_names))
+        with _of(f"--state-features {arguments.state_features}"):
+            features = call("ethogram.mdps.read_state_features", arguments.state_features, mdp)
+        model = call("ethogram.GPIRL", mdp, features)
     elif arguments.method in OF_FEATURES:
         raise ValueError(
             f"--method {arguments.method} learns what features of states are worth: give --state-features"
         )
     else:
-        model = GPIRL(mdp, np.arange(mdp.num_states, dtype=float)[:, None], relevance_prior=APART)
-    return SizedModels(data, lambda size: model)
+        number = Code(
+            np.arange(mdp.value.num_states, dtype=float)[:, None],
+            "np.arange(mdp.num_states, dtype=float)[:, None]",
+        )
+        model = call("ethogram.GPIRL", mdp, number, relevance_prior=APART)
+    return Program(data.value, lambda size: model, (f"mdp = {made.text}", f"data = {data.text}"))
 
 
-READERS = {"roles": _roles, "intents": _intents, "choices": _choices, "rewards": _rewards}
+PROGRAMS = {"roles": _roles, "intents": _intents, "choices": _choices, "rewards": _rewards}

@@ -45,8 +45,8 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--map",
         required=True,
-        metavar="FILE|LIST",
-        help="file (UAI, one name per line, or JSON), or names separated by commas",
+        metavar="FILE|LIST|all",
+        help="file (UAI, one name per line, or JSON), names separated by commas, or all without evidence",
     )
     parser.add_argument(
         "--names", type=Path, metavar="FILE", help="JSON with the variable and state names of a UAI file"
@@ -113,7 +113,7 @@ def _query(arguments: argparse.Namespace) -> MarginalMAP:
     for message in caught:
         print(f"ethogram: {message}", file=sys.stderr)
     evidence = take_evidence(arguments.evidence, arguments.sample, network)
-    maximised = take_variables(arguments.map, network)
+    maximised = take_variables(arguments.map, network, of_factors | evidence)
     for flag, variables in (("--evidence", evidence), ("--map", maximised)):
         for variable in variables:
             if variable in of_factors:  # a variable that stands for a factor of a Markov network

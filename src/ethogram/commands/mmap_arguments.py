@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from ethogram.models.networks.bayes_net import BayesNet
@@ -14,7 +14,10 @@ from ethogram.models.networks.named import (
     read_map_variables,
 )
 
-__all__ = ["take_evidence", "take_variables"]
+__all__ = ["ALL", "take_evidence", "take_variables"]
+
+ALL = "all"
+"""In place of MAP variables: every variable without evidence; ``all,`` is a variable of this name, ``./all`` a file."""
 
 
 def take_evidence(text: str | None, sample: int | None, network: BayesNet) -> dict[int, int]:
@@ -45,14 +48,19 @@ def take_evidence(text: str | None, sample: int | None, network: BayesNet) -> di
     return found
 
 
-def take_variables(text: str, network: BayesNet) -> tuple[int, ...]:
-    """MAP variables, from a file or a list of names and numbers between commas.
+def take_variables(text: str, network: BayesNet, evidence: Collection[int]) -> tuple[int, ...]:
+    """MAP variables, from a file or a list of names and numbers between commas; of ``all``, those without evidence.
 
     Raises
     ------
     OSError : the file cannot be opened.
-    ValueError : it is neither a file nor a list, may be both, or is malformed.
+    ValueError : it is neither a file nor a list, may be both, or is malformed; or all variables have evidence.
     """
+    if text == ALL:
+        found = tuple(number for number in range(network.num_variables) if number not in evidence)
+        if not found:
+            raise ValueError("--map is all, and every variable has evidence: leave some out of --evidence")
+        return found
     if _is_file(text, "--map", network, parse_variables):
         return read_map_variables(text, network)
     return parse_variables(network, text, "--map (not a file)")

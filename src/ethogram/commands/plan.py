@@ -29,6 +29,7 @@ def add_parser(commands: Any) -> None:
         "(SOGBOFA). DOMAIN and INSTANCE are files, or a name and number of rddlrepository, such as "
         "SysAdmin_MDP_ippc2011 1. Needs the extra ethogram[planning].",
     )
+    parser.add_argument("--list", action=_ListDomains, nargs=0, help="print the names of domains, and exit")
     parser.add_argument("domain", metavar="DOMAIN", help="domain file, or a name")
     parser.add_argument("instance", metavar="INSTANCE", help="instance file, or a number")
     parser.add_argument(
@@ -50,6 +51,19 @@ def add_parser(commands: Any) -> None:
         "--json", type=Path, metavar="FILE", help="write episodes to FILE; resume if it exists"
     )
     parser.set_defaults(run=run)
+
+
+class _ListDomains(argparse.Action):
+    """Prints names in place of a run, for which domain and instance are required."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        with importing():
+            from ethogram.models.planning.rddl_problem import domain_names
+        try:
+            print("\n".join(domain_names()))
+        except ImportError as error:
+            parser.exit(refuse(error))
+        parser.exit()
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -24,8 +24,11 @@ def add_parser(commands: Any) -> None:
         description="Plays a game in the terminal and records every move as it is made, by examples/play_GAME.py of "
         "the repository. `ethogram play tetris --help` lists its arguments.",
     )
-    parser.add_argument("game", choices=GAMES, help="the game to play: %(choices)s")
-    parser.add_argument("words", nargs=argparse.REMAINDER, metavar="...", help="arguments of the game")
+    parser.add_argument("game", choices=GAMES, metavar="GAME", help="%(choices)s")
+    words = parser.add_argument(
+        "words", nargs=argparse.REMAINDER, metavar="...", help="arguments of the game"
+    )
+    words.required = False  # as from Python 3.12 on
     parser.set_defaults(run=run)
 
 

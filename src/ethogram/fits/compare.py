@@ -13,12 +13,13 @@ from ethogram.fits.disagreement import Moments, disagreements, moments
 from ethogram.fits.figures import draw_comparison
 from ethogram.fits.fit_object import Fit
 from ethogram.fits.new_data import mean_and_error
-from ethogram.fits.systems import has_exchangeable_states
 from ethogram.inference import storage
 from ethogram.inference.draws import flat_draws
 from ethogram.inference.sampled_posterior import SampledPosterior
 from ethogram.models.arguments import warn_user
+from ethogram.models.conjugate_model import has_labels
 from ethogram.models.held_warnings import import_quietly
+from ethogram.models.printing import printed_as
 
 __all__ = ["Comparison", "compare"]
 
@@ -38,6 +39,7 @@ LOO = (
 )
 
 
+@printed_as(str)
 class Comparison(NamedTuple):
     """What a comparison found; as text, its statement and the first ten rows of its tables.
 
@@ -262,7 +264,7 @@ def _common_entries(fits: Mapping[str, Fit]) -> tuple[list[str], dict[str, np.nd
     """Names that all fits have, and draws (chain, draw, entry) by fit, labels aligned to the first."""
     first = next(iter(fits.values()))
     options: dict[str, Any] = {}
-    if has_exchangeable_states(first.model):
+    if has_labels(first.model):
         sites = flat_draws(first.draws().sites)
         means = {name: site.mean(0) for name, site in sites.items()}
         exist = all(np.isfinite(mean).all() for mean in means.values())

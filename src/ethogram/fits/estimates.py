@@ -66,6 +66,7 @@ def _labels(sites: Mapping[str, Any]) -> list[str]:
     label = import_module(f"{package}.labels").BaseLabeller().make_label_flat
     labels = []
     for name, values in sites.items():
+        values = values.squeeze([dim for dim in values.dims if _is_implied(str(dim), values[dim].values)])
         coordinates = [values[dim].values for dim in values.dims]
         for place in np.ndindex(values.shape):
             chosen = [known[at] for known, at in zip(coordinates, place, strict=True)]
@@ -77,6 +78,12 @@ def _labels(sites: Mapping[str, Any]) -> list[str]:
                 )
             )
     return labels
+
+
+def _is_implied(dim: str, features: np.ndarray) -> bool:
+    """Whether a dim is the one feature of a part of the emission, of which sites have the name: ``step_mean``."""
+    part, _, kind = dim.rpartition("_")
+    return bool(part) and kind == "feature" and [str(each) for each in features] in (["0"], [part])
 
 
 def _about_mean_direction(site: str, angles: np.ndarray) -> np.ndarray:

@@ -3,29 +3,37 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from jax import Array
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
+from ethogram.fits import behaviour
 from ethogram.fits.estimates import estimates
 from ethogram.fits.new_data import by_group, mean_and_error, require_alike
-from ethogram.fits.systems import answer_dataset, system_of
+from ethogram.fits.states import HiddenStates, names_of_states, renamed
+from ethogram.fits.systems import NUM_DRAWS, answer_dataset, some_draws, system_of
 from ethogram.inference import storage
 from ethogram.inference.conjugate import load_posterior
 from ethogram.inference.draws import Draws, ExportsDraws
 from ethogram.inference.export import to_arviz
+from ethogram.inference.sampled_paths import sampled_paths
 from ethogram.models.arguments import require_integer
+from ethogram.models.conjugate_model import overrides
 from ethogram.models.data import Trajectories
+from ethogram.models.printing import short_repr
 from ethogram.plots.axes import figure_or_new, show_plainly
 
 __all__ = ["Fit", "Score", "load"]
 
-NUM_DRAWS = 1000
+NUM_PATHS = 100
+"""Draws of the paths of hidden states."""
 
 
+@short_repr
 class Score(NamedTuple):
     """Log predictive density of data under a fit.
 
@@ -62,11 +70,19 @@ class Fit:
     """
 
     def __init__(
-        self, model: Any, data: Any, method: str, method_reason: str, result: Any, seconds: float, key: Array
+        self,
+        model: Any,
+        data: Any,
+        method: str,
+        method_reason: str,
+        result: Any,
+        seconds: float,
+        key: Array,
+        names: Mapping[int, str] | None = None,
     ) -> None:
         self.model, self.data, self.method, self.method_reason = model, data, method, method_reason
         self.result, self.seconds = result, seconds
-        self._key, self._system = key, system_of(model, result)
+        self._key, self._system, self._names = key, system_of(model, result), dict(names or {})
 
     def __repr__(self) -> str:
         return f"Fit({type(self.model).__name__}, method={self.method!r}, {self.seconds:.1f} s)"
@@ -115,8 +131,37 @@ class Fit:
         """
         return estimates(self, probability)
 
-    def states(self, data: Any = None) -> Any:
-        """Hidden states of the data: `InferredRoles` or `InferredIntents`, of draws of any algorithm; `RewardIntents`.
+    @property
+    def state_names(self) -> tuple[str, ...]:
+        """Names (state,) of the hidden states: those of :meth:`rename`, else their numbers; empty without states."""
+        return names_of_states(self._system.num_states(self), self._names)
+
+    def rename(self, names: Mapping[Any, str]) -> Fit:
+        """The same fit with names of its hidden states, which tables, figures, exports and files then have.
+
+        Parameters
+        ----------
+        names : by the number, or the present name, of a state; such as ``{0: "rest", 1: "walk"}``.
+
+        Raises
+        ------
+        TypeError, ValueError : the model has no hidden states, no such state, or two states would have one name.
+        """
+        self._require_states()
+        named = renamed(self._system.num_states(self), names, self._names)
+        given = (self.model, self.data, self.method, self.method_reason, self.result, self.seconds, self._key)
+        return Fit(*given, names=named)
+
+    def _require_states(self) -> None:
+        if not self._system.num_states(self):
+            self._system.states(self, self.data)  # says why there are none
+            raise TypeError(f"a {type(self.model).__name__} has no hidden states")
+
+    def states(self, data: Any = None) -> HiddenStates:
+        """Hidden states of the data: `path`, `probability`, and ``to_table()``, with their names.
+
+        It unpacks as, and has the further attributes of, an `InferredRoles`, an `InferredIntents` or, of rewards with
+        intents, a `RewardIntents`.
 
         Parameters
         ----------
@@ -126,7 +171,149 @@ class Fit:
         ------
         TypeError : the model has no hidden states.
         """
-        return self._system.states(self, self._data(data))
+        given = self._data(data)
+        return HiddenStates(self._system.states(self, given), self.state_names, given)
+
+    def sample_paths(
+        self, num_draws: int = NUM_PATHS, data: Any = None
+    ) -> Int[np.ndarray, "draw sequence time"]:
+        """Paths of the hidden states, one per draw of the parameters; -1 beyond a length.
+
+        States in missing frames are those of the model; tables of behaviour do not count them.
+
+        Parameters
+        ----------
+        num_draws : of the parameters; of a sampler, which has fewer, all.
+        data : the data of the fit where None.
+
+        Raises
+        ------
+        TypeError, ValueError : the model has no hidden states, or scores groups jointly (exclusive roles).
+        """
+        require_integer("num_draws", num_draws, 1)
+        self._require_states()
+        given = self._data(data)
+        described = self.draws().model
+        model = described if overrides(described, "observation") else described.scoring_model()
+        model.check(given)
+        if model.grouped_sequences(given) is not None:
+            raise ValueError(
+                "the model has exclusive roles, whose paths are not sampled: read the most probable ones, fit.states()"
+            )
+        draws = some_draws(self, num_draws)
+        return sampled_paths(self._key, model.bound_to(given), draws, given, self.states(given).probability)
+
+    def _count(self, by: Any, data: Any, num_draws: int, resample: str | None) -> behaviour.Counted:
+        given = self._data(data)
+        return behaviour.count(self.sample_paths(num_draws, given), given, self.state_names, by, resample)
+
+    def time_budget(
+        self,
+        by: Any = None,
+        *,
+        difference: Any = None,
+        resample: str | None = None,
+        probability: float = 0.9,
+        num_draws: int = NUM_PATHS,
+        data: Any = None,
+    ) -> Any:
+        """Shares of the recorded time in each hidden state, with intervals over paths drawn from the posterior.
+
+        Missing frames do not count.
+
+        Parameters
+        ----------
+        by : what divides the frames: ``"agent"``, ``"group"``, ``"subject"`` or ``"sequence"``; ``"hour"``, ``"day"``
+            or ``"month"`` of dates, in their time zone; levels of one's own such as
+            ``{"sex": {"RD01": "f", "RD02": "m"}}`` by label of the agents, subjects or groups, or one per sequence; or
+            a list of these. None for all frames together.
+        difference : two levels of the first entry of `by`; rows are then shares of the first less those of the second.
+        resample : ``"agent"``, ``"group"``, ``"subject"`` or ``"sequence"``: these are weighted anew in every draw (the
+            Bayesian bootstrap), and intervals speak of the population that they are a sample of. Without it intervals
+            are about these animals in these frames.
+        probability : of the intervals.
+        num_draws : paths of every sequence.
+        data : the data of the fit where None.
+
+        Returns
+        -------
+        A pandas DataFrame with a row per level and state: ``mean``, ``lower`` and ``upper`` of the share, and ``time``,
+        the expected time in the state (timedeltas where times are dates or durations, else units of time, or frames).
+
+        Raises
+        ------
+        TypeError, ValueError : as :meth:`sample_paths`; the data lack an entry of `by`, or a level of `difference`.
+        """
+        counted = self._count(by, data, num_draws, resample)
+        return behaviour.time_budget(counted, self._data(data), probability, difference)
+
+    def usage(
+        self,
+        by: Any = None,
+        *,
+        difference: Any = None,
+        resample: str | None = None,
+        probability: float = 0.9,
+        num_draws: int = NUM_PATHS,
+        data: Any = None,
+    ) -> Any:
+        """Shares of the bouts that are of each hidden state, and the expected number of ``bouts``.
+
+        A bout is a run of one state in consecutive recorded frames. Parameters and errors are those of
+        :meth:`time_budget`.
+        """
+        return behaviour.usage(self._count(by, data, num_draws, resample), probability, difference)
+
+    def dwell_times(
+        self,
+        by: Any = None,
+        *,
+        difference: Any = None,
+        resample: str | None = None,
+        probability: float = 0.9,
+        num_draws: int = NUM_PATHS,
+        data: Any = None,
+    ) -> Any:
+        """Mean durations of bouts of each hidden state, and the expected number of ``ends`` that they rest on.
+
+        Recorded steps in the state per end of a bout, so that bouts that a gap or the end of a recording cuts count as
+        long as they were seen: the maximum likelihood estimate where ends do not depend on how long a bout has lasted.
+        NaN where no end was seen. Parameters and errors are those of :meth:`time_budget`.
+        """
+        counted = self._count(by, data, num_draws, resample)
+        return behaviour.dwell_times(counted, self._data(data), probability, difference)
+
+    def transitions(
+        self,
+        by: Any = None,
+        *,
+        per: str = "change",
+        difference: Any = None,
+        resample: str | None = None,
+        probability: float = 0.9,
+        num_draws: int = NUM_PATHS,
+        data: Any = None,
+    ) -> Any:
+        """Probabilities of the next hidden state, one row per level, state and next state.
+
+        Parameters
+        ----------
+        per : ``"change"``: where the state changes, to which; ``"frame"``: from a frame to the next.
+
+        The others, and errors, are those of :meth:`time_budget`; ``number`` is how many there are.
+        """
+        return behaviour.transitions(self._count(by, data, num_draws, resample), per, probability, difference)
+
+    def bouts(self, data: Any = None) -> Any:
+        """Bouts of the most probable path: runs of one hidden state in consecutive recorded frames.
+
+        Returns
+        -------
+        A pandas DataFrame with one row per bout: labels of the sequence, ``state``, times ``start`` and ``stop`` of its
+        first and last frame, ``frames``, ``duration``, mean ``probability`` of the state, and ``cut``: ``"start"``,
+        ``"end"`` or ``"both"`` where a gap or the end of the recording cuts it, else empty.
+        """
+        return behaviour.bouts(self.states(data))
 
     def predict(self, data: Any = None, **settings: int) -> Any:
         """What the agents do next, or in new data, averaged over the posterior.
@@ -208,7 +395,16 @@ class Fit:
         if not self.has_draws:
             raise TypeError(f"a fit by {self.method!r} has no draws for ArviZ: read fit.result")
         data = self.data if hasattr(self.data, "metadata") else None  # counts have no layout
-        return to_arviz(self.result, **{"data": data, "key": self._key, **options})
+        coords = {**self._state_coords(), **(options.pop("coords", None) or {})}
+        return to_arviz(self.result, **{"data": data, "key": self._key, "coords": coords, **options})
+
+    def _state_coords(self) -> dict[str, list[str]]:
+        """Coordinates of the states where they have names; AgentMarkov's next intents end with all beyond them."""
+        if not self._names:
+            return {}
+        names, dims = list(self.state_names), self._system.state_dims
+        rest = ["others"] if hasattr(self.model, "truncation") else []
+        return {dim: names + (rest if dim == "next_intent" else []) for dim in dims}
 
     def save(self, path: str | os.PathLike) -> None:
         """Write model, data and result to one file, atomically; read it with ``ethogram.load``.
@@ -223,7 +419,7 @@ class Fit:
                 "policies are objects of other libraries, which files of arrays cannot hold: save fit.result.policies "
                 "as their library says, and the roles by fit.result.fit.posterior.save"
             )
-        names = ("model", "data", "method", "method_reason", "result", "seconds", "_key")
+        names = ("model", "data", "method", "method_reason", "result", "seconds", "_key", "_names")
         storage.write(path, {"fit": {name.lstrip("_"): getattr(self, name) for name in names}})
 
     def report(self, path: str | os.PathLike) -> Path:
@@ -257,7 +453,7 @@ def load(path: str | os.PathLike) -> Any:
     if not (isinstance(content, dict) and isinstance(content.get("fit"), dict)):
         return load_posterior(path)
     found = content["fit"]
-    kinds = {"method": str, "method_reason": str, "seconds": float, "key": Array}
+    kinds = {"method": str, "method_reason": str, "seconds": float, "key": Array, "names": dict}
     wrong = [name for name, kind in kinds.items() if not isinstance(found.get(name), kind)]
     missing = sorted(found.keys() ^ {*kinds, "model", "data", "result"}) or wrong
     if missing:

@@ -19,8 +19,8 @@ from ethogram.inference.export import to_arviz
 from ethogram.inference.nuts_chains import run_chains
 from ethogram.inference.refresh import refresh_posterior
 from ethogram.inference.sampled_posterior import SampledPosterior
-from ethogram.models.arguments import require_integer, require_number
-from ethogram.models.conjugate_model import require_informative
+from ethogram.models.arguments import require_flag, require_integer, require_number
+from ethogram.models.conjugate_model import has_labels, require_informative
 from ethogram.models.data import Trajectories, group_labels
 
 __all__ = [
@@ -74,11 +74,6 @@ def _positive(name: str, value: Any) -> None:
     require_number(name, value, above=0)
 
 
-def _flag(name: str, value: Any) -> None:
-    if not isinstance(value, bool | np.bool_):
-        raise TypeError(f"{name} must be True or False, not {value!r}")
-
-
 def _function(name: str, value: Any) -> None:
     if not callable(value):
         raise TypeError(f"{name} must be a function, not {value!r}")
@@ -90,7 +85,11 @@ def _optional(check: Check) -> Check:
 
 def _mass_matrix(name: str, value: Any) -> None:
     for each in value.values() if isinstance(value, Mapping) else (value,):
-        if not isinstance(each, np.ndarray | Array) or each.ndim not in (1, 2) or each.dtype.kind != "f":
+        if (
+            not isinstance(each, np.ndarray | Array)
+            or each.ndim not in (1, 2)
+            or each.dtype.kind not in "iuf"
+        ):
             raise TypeError(
                 f"{name} must be an array, a diagonal or a matrix, or arrays by sites, not {each!r}"
             )
@@ -98,17 +97,19 @@ def _mass_matrix(name: str, value: Any) -> None:
 
 def _dense_mass(name: str, value: Any) -> None:
     if not (isinstance(value, list) and all(isinstance(block, tuple) for block in value)):
-        _flag(name, value)
+        require_flag(name, value)
 
 
 def _tree_depth(name: str, value: Any) -> None:
-    for each in value if isinstance(value, tuple) and len(value) == 2 else (value,):
+    if isinstance(value, tuple | list) and (not isinstance(value, tuple) or len(value) != 2):
+        raise TypeError(f"{name} must be an integer, or a tuple of two (in warm-up, after it), not {value!r}")
+    for each in value if isinstance(value, tuple) else (value,):
         require_integer(name, each, 1)
 
 
 def _by_algorithm(*names: str) -> dict[str, Check]:
     """Settings that the algorithm checks, and the progress bar."""
-    return dict.fromkeys(names, lambda name, value: None) | {"progress_bar": _flag}
+    return dict.fromkeys(names, lambda name, value: None) | {"progress_bar": require_flag}
 
 
 CAVI = _by_algorithm(
@@ -125,21 +126,26 @@ IMITATION = _by_algorithm(
     "policy", "world", "expert", "rounds", "horizon", "choose", "evaluation_games", "fit_steps", "restarts",
     "checkpoint",
 )  # fmt: skip
-SAMPLING = {"num_warmup": _count(0), "num_samples": _count(1), "num_chains": _count(1), "progress_bar": _flag}
+SAMPLING = {
+    "num_warmup": _count(0),
+    "num_samples": _count(1),
+    "num_chains": _count(1),
+    "progress_bar": require_flag,
+}
 NUTS = SAMPLING | {
     "kinetic_fn": _optional(_function),
     "step_size": _positive,
     "inverse_mass_matrix": _optional(_mass_matrix),
-    "adapt_step_size": _flag,
-    "adapt_mass_matrix": _flag,
+    "adapt_step_size": require_flag,
+    "adapt_mass_matrix": require_flag,
     "dense_mass": _dense_mass,
     "target_accept_prob": lambda name, value: require_number(name, value, above=0, below=1),
     "trajectory_length": _optional(_positive),
     "max_tree_depth": _tree_depth,
     "init_strategy": _function,
-    "find_heuristic_step_size": _flag,
-    "forward_mode_differentiation": _flag,
-    "regularize_mass_matrix": _flag,
+    "find_heuristic_step_size": require_flag,
+    "forward_mode_differentiation": require_flag,
+    "regularize_mass_matrix": require_flag,
 }
 PXDA = SAMPLING | _by_algorithm("moves", "winner", "scale_prior", "collapse_scale", "proposals")
 MODE = _by_algorithm(
@@ -193,7 +199,7 @@ def role_methods(model: Any, data: Any) -> Methods:
 def choice_methods(model: Any, data: Any) -> Methods:
     """Methods of a `NoisyMDP`."""
     by_name = {
-        "nuts": Method(_nuts_of_choices, NUTS | {"centred": _flag}),
+        "nuts": Method(_nuts_of_choices, NUTS | {"centred": require_flag}),
         "px-da": Method(_px_da, PXDA),
     }
     return Methods(by_name, "nuts", "NUTS, which also mixes where data augmentation is slow")
@@ -261,6 +267,8 @@ def _chains(
     kernel = {**DEFAULTS, **settings}
     num_warmup, num_samples, num_chains, progress_bar = (kernel.pop(name) for name in SAMPLING)
     counts = (num_warmup, num_samples, num_chains, progress_bar)
+    if (mass := kernel.get("inverse_mass_matrix")) is not None:
+        kernel["inverse_mass_matrix"] = jax.tree.map(lambda each: np.asarray(each, float), mass)
     return run_chains(key, model, data, *counts, settings=kernel, non_centred=non_centred)
 
 
@@ -268,7 +276,8 @@ def _nuts_of_chains(key: Array, model: Any, data: Any, settings: Mapping[str, An
     model = model.bound_to(data)
     model.check(data)
     require_informative(model, data)
-    return _aligned(SampledPosterior(model, *_chains(key, model, data, settings)), data)
+    found = SampledPosterior(model, *_chains(key, model, data, settings))
+    return _aligned(found, data) if has_labels(model) else found
 
 
 def _nuts_of_choices(key: Array, model: Any, data: Any, settings: Mapping[str, Any]) -> SampledPosterior:
@@ -283,7 +292,7 @@ def _nuts_of_choices(key: Array, model: Any, data: Any, settings: Mapping[str, A
 def _nuts_of_rewards(key: Array, model: Any, data: Any, settings: Mapping[str, Any]) -> SampledPosterior:
     model.check(data)
     found = SampledPosterior(model, *_chains(key, model.centred(), data, settings))
-    return _aligned(found, data) if model.switches else found
+    return _aligned(found, data) if has_labels(model) else found
 
 
 def _aligned(found: SampledPosterior, data: Any) -> SampledPosterior:

@@ -34,11 +34,7 @@ img { max-width: 100%; } pre { background: #f5f5f5; padding: .8rem; overflow-x: 
 .note { color: #8a4b00; }
 </style></head><body><h1>$name, by $method</h1><p>$data</p><p>$fit</p>$notes$figure$size
 <h2>Estimates</h2>$table<p>$rest</p>
-<h2>The same in Python</h2><pre>import jax
-import ethogram
-
-# $given: a $name$read
-fit = ethogram.fit(jax.random.key(0), $given, method=&#x27;$method&#x27;)
+<h2>The same in Python</h2><pre>$code
 print(fit.summary())
 fit.plot().savefig(&#x27;fit.png&#x27;)
 fit.to_arviz()
@@ -50,8 +46,15 @@ MAX_SVG_BYTES = 2_000_000
 """Above it a figure is a PNG."""
 
 
-def write_report(fit: Any, path: str | os.PathLike, scores: ScoreCurve | None = None) -> Path:
-    """The page of a fit, written to `path`; with the held-out scores by which its size was picked, where given."""
+def write_report(
+    fit: Any, path: str | os.PathLike, scores: ScoreCurve | None = None, code: str | None = None
+) -> Path:
+    """The page of a fit, written to `path`; with the held-out scores by which its size was picked, where given.
+
+    Parameters
+    ----------
+    code : in Python, what reads the data and makes ``fit``; None says what it takes.
+    """
     import ethogram
 
     storage.require_folder(path)
@@ -70,13 +73,21 @@ def write_report(fit: Any, path: str | os.PathLike, scores: ScoreCurve | None = 
         size="" if scores is None else _about_size(scores),
         table=table.head(MOST_ROWS).to_html(border=0, float_format="{:.4g}".format, na_rep="-"),
         rest=f"{rest} more rows: fit.summary() has them all." if rest > 0 else "",
-        given="query" if fit.data is None else "model, data",
-        read="" if fit.data is None else " and the data, as read",
+        code=html.escape(_code(fit) if code is None else code),
         version=ethogram.__version__,
     )
     with replacing(path, "w", encoding="utf-8") as file:
         file.write(page)
     return Path(path)
+
+
+def _code(fit: Any) -> str:
+    """The call of a fit whose data were made elsewhere."""
+    given, read = ("query", "") if fit.data is None else ("model, data", " and the data, as read")
+    return (
+        f"import jax\nimport ethogram\n\n# {given}: a {type(fit.model).__name__}{read}\n"
+        f"fit = ethogram.fit(jax.random.key(0), {given}, method={fit.method!r})"
+    )
 
 
 def _note(text: str) -> str:

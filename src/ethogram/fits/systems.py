@@ -21,20 +21,31 @@ from ethogram.inference.conjugate import ConjugateResult
 from ethogram.inference.draws import flat_draws
 from ethogram.inference.export import to_arviz
 from ethogram.models.arguments import require_integer
-from ethogram.models.conjugate_model import ConjugateModel, overrides, steps_by_entry
+from ethogram.models.conjugate_model import ConjugateModel, has_labels, steps_by_entry
 from ethogram.models.data import Trajectories
+from ethogram.models.printing import short_repr
+from ethogram.plots.axes import draw_intervals
+from ethogram.plots.colours import SERIES
 
 __all__ = [
+    "NUM_DRAWS",
     "SYSTEMS",
     "RoleForecast",
     "System",
     "answer_dataset",
-    "has_exchangeable_states",
     "methods_of",
+    "some_draws",
     "system_of",
 ]
 
 
+NUM_DRAWS = 1000
+"""Draws of the parameters of a variational fit."""
+MOST_ESTIMATES = 30
+"""Estimates in the figure of a model of the user's own."""
+
+
+@short_repr
 class RoleForecast(NamedTuple):
     """The steps after each sequence.
 
@@ -52,22 +63,48 @@ def _no_states(fit: Any, data: Any) -> Any:
     raise TypeError(f"a {type(fit.model).__name__} has no hidden states")
 
 
+def _own_states(fit: Any, data: Any) -> Any:
+    """States of a model of the user's own, whose distribution of the data smooths them."""
+    if not has_labels(fit.model):
+        return _no_states(fit, data)
+    from ethogram.inference.roles.assignment import roles_of_draws
+
+    return roles_of_draws(flat_draws(fit.draws(200).sites), data, fit.model, ConjugateModel)
+
+
+def _own_num_states(fit: Any) -> int:
+    """How many states the sites of a model of the user's own are of; 0 where it has no labels."""
+    if not has_labels(fit.model):
+        return 0
+    label, sites = fit.model.label_dims[0], fit.draws(NUM_DRAWS).sites
+    dims = {name: tuple(each) for name, each in fit.model.site_dims().items() if name in sites}
+    sizes = [sites[name].shape[2 + each.index(label)] for name, each in dims.items() if label in each]
+    return sizes[0] if sizes else 0
+
+
 def _no_predictions(fit: Any, data: Any) -> Any:
     raise TypeError(f"a {type(fit.model).__name__} has no predictions here: see fit.result")
 
 
-def _no_picture(fit: Any, figure: Any) -> None:
-    raise TypeError(f"a {type(fit.model).__name__} has no picture here: see ethogram.plots")
+def _draw_estimates(fit: Any, figure: Any) -> None:
+    """Means and 90 % intervals of the first estimates."""
+    names, draws = fit._entries()
+    rows = np.arange(min(len(names), MOST_ESTIMATES))
+    axes, flat = figure.subplots(), draws.reshape(-1, len(names))
+    draw_intervals(axes, rows[::-1], flat[:, rows], SERIES[0], [names[row] for row in rows])
+    axes.set_ylim(-0.6, len(rows) - 0.4)
+    part = f", the first {len(rows)} of {len(names)}" if len(rows) < len(names) else ""
+    axes.set(title=f"means and 90 % intervals{part}", xlabel="estimate")
 
 
 def log_densities(fit: Any, data: Any, num_draws: int) -> tuple[np.ndarray, np.ndarray]:
     """Log densities (draw, entry) of the entries of data, and the steps or decisions (entry,) of each."""
-    if isinstance(data, Trajectories) and overrides(fit.model, "observation"):
-        fit.model.check(data)
-        steps = steps_by_entry(fit.model, data).astype(float)
-        return _log_likelihood(fit, data, num_draws, steps), steps
-    values = _log_likelihood(fit, data, num_draws)
-    return values, np.ones(values.shape[1])
+    if not isinstance(data, Trajectories):
+        values = _log_likelihood(fit, data, num_draws)
+        return values, np.ones(values.shape[1])
+    fit.model.check(data)
+    steps = steps_by_entry(fit.model, data).astype(float)
+    return _log_likelihood(fit, data, num_draws, steps), steps
 
 
 class System(NamedTuple):
@@ -83,23 +120,20 @@ class System(NamedTuple):
     entries : of a fit and options of `to_arviz`, the names of all estimates and their draws (chain, draw, entry).
     prediction_settings : names of the settings of `predict`.
     takes_data : False of queries, whose evidence is part of the model.
+    num_states : of a fit, how many hidden states it tells apart; 0 for none.
+    state_dims : dims of exports that are hidden states.
     """
 
     methods: Callable[[Any, Any], methods.Methods] = methods.conjugate_methods
-    states: Callable[[Any, Any], Any] = _no_states
+    states: Callable[[Any, Any], Any] = _own_states
     predict: Callable[..., Any] = _no_predictions
     log_densities: Callable[[Any, Any, int], tuple[np.ndarray, np.ndarray]] = log_densities
-    draw: Callable[[Any, Any], None] = _no_picture
+    draw: Callable[[Any, Any], None] = _draw_estimates
     entries: Callable[..., tuple[list[str], np.ndarray]] = exported_entries
     prediction_settings: tuple[str, ...] = ()
     takes_data: bool = True
-
-
-def has_exchangeable_states(model: Any) -> bool:
-    """Whether hidden states have labels, in which draws have to be aligned."""
-    return getattr(
-        model, "switches", isinstance(model, ConjugateModel)
-    )  # a GPIRL of several intents switches
+    num_states: Callable[[Any], int] = _own_num_states
+    state_dims: tuple[str, ...] = ("state", "next_state")
 
 
 def _log_likelihood(fit: Any, data: Any, num_draws: int, counts: np.ndarray | None = None) -> np.ndarray:
@@ -124,10 +158,11 @@ def _log_likelihood(fit: Any, data: Any, num_draws: int, counts: np.ndarray | No
     return every
 
 
-def _some_draws(fit: Any, count: int) -> dict[str, np.ndarray]:
-    """`count` draws (draw, ...) of the parameters by site, equally spaced among those of all chains."""
-    draws = flat_draws(fit.draws(count).sites)
-    rows = np.linspace(0, len(next(iter(draws.values()))) - 1, count).round().astype(int)
+def some_draws(fit: Any, count: int) -> dict[str, np.ndarray]:
+    """Draws (draw, ...) of the parameters by site: `count` equally spaced of all chains, or all where fewer."""
+    draws = flat_draws(fit.draws(max(count, NUM_DRAWS)).sites)  # one compiled program for all numbers
+    total = len(next(iter(draws.values())))
+    rows = np.linspace(0, total - 1, min(count, total)).round().astype(int)
     return {name: site[rows] for name, site in draws.items()}
 
 
@@ -167,8 +202,9 @@ def _forecast_roles(fit: Any, data: Trajectories, steps: int = 10, num_draws: in
             "the model scores groups jointly (exclusive roles), of which there are no forecasts: predict with a model "
             "without exclusive roles"
         )
-    keys = jax.random.split(fit._key, num_draws)
-    observations, probability = _forecasts(model, data, _some_draws(fit, num_draws), keys, steps)
+    draws = some_draws(fit, num_draws)
+    keys = jax.random.split(fit._key, len(next(iter(draws.values()))))
+    observations, probability = _forecasts(model, data, draws, keys, steps)
     return RoleForecast(np.asarray(observations), np.asarray(probability).mean(0))
 
 
@@ -209,7 +245,7 @@ def _next_actions(model: Any, data: Any, draws: Any) -> Any:
 def _predict_actions(fit: Any, data: Trajectories) -> Float[np.ndarray, "sequence time action"]:
     model = fit.draws(1).model  # bound to the data of the fit
     model.check(data)
-    return np.asarray(_next_actions(model, data, _some_draws(fit, 50))).mean(0)
+    return np.asarray(_next_actions(model, data, some_draws(fit, 50))).mean(0)
 
 
 def _check_parameters(fit: Any, data: Any) -> None:
@@ -324,15 +360,26 @@ _ROLES = System(
     _forecast_roles,
     draw=figures.draw_roles,
     prediction_settings=("steps", "num_draws"),
+    num_states=lambda fit: fit.model.num_roles,
 )
 _IMITATIONS = _ROLES._replace(
-    states=_imitated_states, predict=_roll_outs, draw=figures.draw_imitation, prediction_settings=()
+    states=_imitated_states,
+    predict=_roll_outs,
+    draw=figures.draw_imitation,
+    prediction_settings=(),
+    num_states=lambda fit: fit.result.fit.posterior.model.num_roles,
 )
 
 SYSTEMS: Mapping[str, System] = {
     "imitation.ImitationResult": _IMITATIONS,
     "roles.RoleHMM": _ROLES,
-    "intents.AgentMarkov": System(states=_intent_states, predict=_predict_actions, draw=figures.draw_intents),
+    "intents.AgentMarkov": System(
+        states=_intent_states,
+        predict=_predict_actions,
+        draw=figures.draw_intents,
+        num_states=lambda fit: fit.model.truncation,
+        state_dims=("intent", "next_intent"),
+    ),
     "choices.NoisyMDP": System(
         methods.choice_methods,
         _no_states,
@@ -342,7 +389,13 @@ SYSTEMS: Mapping[str, System] = {
         _choice_entries,
     ),
     "rewards.GPIRL": System(
-        methods.reward_methods, _reward_states, _predict_policies, _reward_log_densities, figures.draw_rewards
+        methods.reward_methods,
+        _reward_states,
+        _predict_policies,
+        _reward_log_densities,
+        figures.draw_rewards,
+        num_states=lambda fit: fit.model.num_intents if fit.model.switches else 0,
+        state_dims=("intent", "next_intent"),
     ),
     "networks.MarginalMAP": System(
         methods.network_methods, _no_states, _answer, _no_density, figures.draw_answer, takes_data=False

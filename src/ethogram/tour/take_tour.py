@@ -9,6 +9,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,6 +19,7 @@ from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
 from pathlib import Path
+from typing import NoReturn
 
 from ethogram.terminal import format_table
 from ethogram.tour.guide import TourReport, run
@@ -36,6 +38,9 @@ SYSTEMS = {
 
 LONGEST_WAIT = 1.0
 """Seconds: Ctrl-C just before a wait, or in another thread, does not end it, and is seen only after it."""
+
+SECONDS_TO_CLEAN_UP = 1.0
+"""That processes have to remove unfinished files before they are killed."""
 
 
 def unknown_systems(names: Iterable[str]) -> list[str]:
@@ -112,15 +117,20 @@ def _side_by_side(
     pool = futures.ProcessPoolExecutor(processes, context, _begin, (prepare,))
     try:
         with _interrupts_ignored():
-            waiting = {pool.submit(job): name for name, job in jobs.items()}
+            waiting = {pool.submit(_in_process, job): name for name, job in jobs.items()}
         while waiting:
             done, _ = futures.wait(waiting, LONGEST_WAIT, futures.FIRST_COMPLETED)
             for future in done:
                 report = future.result()
                 yield waiting.pop(future), report
     except BaseException as error:
-        for child in set(multiprocessing.active_children()) - before:
+        children = set(multiprocessing.active_children()) - before
+        for child in children:
             child.terminate()
+        latest = time.monotonic() + SECONDS_TO_CLEAN_UP
+        for child in children:
+            child.join(max(0.0, latest - time.monotonic()))
+            child.kill()
         if isinstance(error, BrokenProcessPool):
             left = ", ".join(waiting.values())
             raise RuntimeError(f"a process of the tour died; not done: {left}") from None
@@ -130,10 +140,29 @@ def _side_by_side(
 
 
 def _begin(prepare: Callable[[], object] | None) -> None:
-    """Set up a process of the pool, which ends when the one that started it is killed."""
+    """Set up a process of the pool, which ends when the one that started it ends it or is killed."""
+    from tqdm import tqdm
+
+    signal.signal(signal.SIGTERM, _end)
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    tqdm.set_lock(
+        threading.RLock()
+    )  # its own is a semaphore of all processes, which outlives those that are ended
     if prepare is not None:
         prepare()
+
+
+def _end(*_: object) -> NoReturn:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a pool that breaks sends it again
+    sys.exit(1)
+
+
+def _in_process(job: Callable[[], TourReport]) -> TourReport:
+    """The report of a job; where SIGTERM ends it, its unfinished files are removed, and the process ends."""
+    try:
+        return job()
+    except SystemExit:
+        os._exit(1)
 
 
 def _end_with_parent() -> None:

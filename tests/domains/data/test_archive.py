@@ -1,5 +1,7 @@
 """Archives: every array as written, and a named cause for every file that is not whole."""
 
+from importlib import resources
+
 import numpy as np
 import pytest
 
@@ -56,3 +58,22 @@ def test_outside_data_are_found_under_the_environment_variable(path, monkeypatch
     monkeypatch.delenv("ETHOGRAM_DATA")
     with pytest.raises(FileNotFoundError, match=r"ETHOGRAM_DATA is not set: set it to the folder that holds"):
         archive.external(path.parent.name, "numbers.npz")
+
+
+MIT = "Permission is hereby granted, free of charge"
+NOTICES = {
+    "football": (MIT, "Copyright (c) 2023, Alexander Oonk & Daan Grob", "Alek050/databallpy"),
+    "labyrinth": (
+        *(MIT, "Copyright (c) 2021 Markus Meister", "markusmeister/Rosenberg-2021-Repository"),
+        *("Copyright (c) 2024 Jingyang Ke", "BRAINML-GT/SWIRL"),
+    ),
+    "gridworld5": (MIT, "Copyright (c) 2024 Jingyang Ke", "BRAINML-GT/SWIRL"),
+}
+
+
+@pytest.mark.parametrize("name", NOTICES)
+def test_licences_travel_with_the_data(name):
+    folder = resources.files("ethogram.domains.data") / name
+    notice = (folder / "NOTICE").read_text(encoding="utf-8")
+    assert all(words in notice for words in NOTICES[name])
+    assert name != "gridworld5" or len((folder / "gridworld5_switching.npz").read_bytes()) < 100_000

@@ -268,14 +268,10 @@ def test_bad_rows_are_named(column, value, message):
     [
         ({"action": [None, ""]}, ValueError, "action is empty in all 2 rows"),
         ({"action": [1.3, 2.0]}, TypeError, "column 'action' has dtype float64: pass text"),
-        (
-            {"action": ["2,0", None], "drop": [None, "0,5"]},
-            ValueError,
-            "row 1: drop '0,5' of piece I is not on",
-        ),
+        ({"action": ["2,0", None], "drop": [None, "0,5"]}, ValueError, "row 1: drop '0,5' of piece I is not on"),
         ({"piece": ["T"]}, ValueError, r"column 'piece' has shape \(1,\)"),
     ],
-)
+)  # fmt: skip
 def test_bad_tables_are_named(change, error, message):
     with pytest.raises(error, match=message):
         load_games(HAND | change)
@@ -294,16 +290,10 @@ def test_other_bad_input_is_named():
         (b"", "it is empty: write a header with the columns"),
         (b"game,board,piece\n", "no column 'action'"),
         (b"game,board,piece,action\n", "no rows"),
-        (
-            b"game,board,piece,action\n0,....,T,1,3\n",
-            'row 0 has 5 cells, not 4: quote actions, as in "1,3"',
-        ),
+        (b"game,board,piece,action\n0,....,T,1,3\n", 'row 0 has 5 cells, not 4: quote actions, as in "1,3"'),
         (b'game,board,piece,action\n0,....,T,"1,', "not a CSV file, or is truncated"),
         (b"\xff\xfe\x00", "not a CSV file"),
-        (
-            b"game,board,piece,action\n0,..../..../..../....,T,9 9\n",
-            "row 0: action '9,9' of piece T is not on",
-        ),
+        (b"game,board,piece,action\n0,..../..../..../....,T,9 9\n", "row 0: action '9,9' of piece T is not on"),
         (
             b"game;board;piece;action\n0;..../..../..../....;T;0 0\n",
             "its header is 'game;board;piece;action': separate cells by commas, not by ';'",
@@ -313,13 +303,13 @@ def test_other_bad_input_is_named():
             "column names must be unique; 'mood' appears twice",
         ),
     ],
-)
+)  # fmt: skip
 def test_bad_files_are_named(tmp_path, text, message):
     path = tmp_path / "games.csv"
     path.write_bytes(text)
-    with pytest.raises(ValueError, match=f"games.csv.*{message}") as told:
+    with pytest.raises(ValueError, match=f"games.csv.*{message}") as caught:
         load_games(path)
-    assert str(told.value).count("games.csv") == 1
+    assert str(caught.value).count("games.csv") == 1
     with pytest.raises(FileNotFoundError):
         load_games(tmp_path / "none.csv")
 

@@ -256,11 +256,7 @@ def test_single_precision_is_the_same_posterior(truth):
         (lambda: PXDA(NoisyMDP(), winner="luck"), ValueError, "winner must be 'gibbs', .*, not 'luck'"),
         (lambda: PXDA(NoisyMDP(), "scale_proper"), ValueError, r"need \(a, b\)"),
         (lambda: PXDA(NoisyMDP(), scale_prior=(1.0, 1.0)), ValueError, "have no prior of the scale"),
-        (
-            lambda: PXDA(NoisyMDP(), "scale_proper", scale_prior=(0.0, 1.0)),
-            ValueError,
-            "two finite positive numbers",
-        ),
+        (lambda: PXDA(NoisyMDP(), "scale_proper", scale_prior=(0.0, 1.0)), ValueError, "two finite positive numbers"),
         (
             lambda: PXDA(NoisyMDP(), "scale_proper", scale_prior=(1.0, float("nan"))),
             ValueError,
@@ -273,7 +269,7 @@ def test_single_precision_is_the_same_posterior(truth):
         ),
         (lambda: PXDA(NoisyMDP(), proposals=0), ValueError, "proposals must be"),
     ],
-)
+)  # fmt: skip
 def test_bad_options_are_named(make, error, message):
     with pytest.raises(error, match=message):
         make()

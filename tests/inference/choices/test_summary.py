@@ -65,18 +65,18 @@ def test_the_mode_is_scipys(kappa, weighted):
 def test_a_summary_says_what_it_is_defined_to_say():
     data, model = two_options(), NoisyMDP(9.0, "features")
     draws = np.random.default_rng(1).normal((0.8, -0.4), 0.2, size=(4000, 2))
-    told = summarize_choices(model, {"theta": draws}, data, probability=0.8)
+    summarised = summarize_choices(model, {"theta": draws}, data, probability=0.8)
     mode = find_choice_mode(NoisyMDP(float("inf"), "features"), data)
-    assert told.log_likelihood == mode.log_likelihood
-    assert told.null_log_likelihood == pytest.approx(-60 * np.log(2))
-    assert told.aic == pytest.approx(4 - 2 * mode.log_likelihood)
-    assert told.mcfadden_r2 == pytest.approx(1 - mode.log_likelihood / told.null_log_likelihood)
-    assert told.names == ["v[hours]", "v[price]"]
-    np.testing.assert_allclose(told.mean, draws.mean(0))
-    assert ((told.lower < draws) & (draws < told.upper)).mean() == pytest.approx(0.8, abs=0.01)
-    assert told.separated is None
-    assert "McFadden's R2" in str(told)
-    assert "v[price]" in str(told)
+    assert summarised.log_likelihood == mode.log_likelihood
+    assert summarised.null_log_likelihood == pytest.approx(-60 * np.log(2))
+    assert summarised.aic == pytest.approx(4 - 2 * mode.log_likelihood)
+    assert summarised.mcfadden_r2 == pytest.approx(1 - mode.log_likelihood / summarised.null_log_likelihood)
+    assert summarised.names == ["v[hours]", "v[price]"]
+    np.testing.assert_allclose(summarised.mean, draws.mean(0))
+    assert ((summarised.lower < draws) & (draws < summarised.upper)).mean() == pytest.approx(0.8, abs=0.01)
+    assert summarised.separated is None
+    assert "McFadden's R2" in str(summarised)
+    assert "v[price]" in str(summarised)
 
 
 def with_constants(data):
@@ -95,42 +95,46 @@ def test_the_likelihood_is_at_its_maximum_whatever_the_prior(kappa, rewards):
     size = 2 if rewards is False else 3
     full = data if rewards is False else data._replace(features=with_constants(data))
     best = minimize(lambda theta: -log_likelihood(theta, full), np.zeros(size), method="BFGS")
-    told = summarize_choices(model, {"theta": np.zeros((100, size))}, data)
-    assert told.evaluated_at == "maximum" and told.separated is None
-    assert told.log_likelihood == pytest.approx(-best.fun, abs=1e-6)
-    assert told.aic == pytest.approx(2 * size + 2 * best.fun, abs=1e-5)
-    assert told.mcfadden_r2 == pytest.approx(1 - best.fun / (60 * np.log(2)), abs=1e-6)
-    assert "log likelihood at its maximum" in str(told)
+    summarised = summarize_choices(model, {"theta": np.zeros((100, size))}, data)
+    assert summarised.evaluated_at == "maximum" and summarised.separated is None
+    assert summarised.log_likelihood == pytest.approx(-best.fun, abs=1e-6)
+    assert summarised.aic == pytest.approx(2 * size + 2 * best.fun, abs=1e-5)
+    assert summarised.mcfadden_r2 == pytest.approx(1 - best.fun / (60 * np.log(2)), abs=1e-6)
+    assert "log likelihood at its maximum" in str(summarised)
 
 
 def test_subjects_are_summarised_each_at_the_mean():
     who = np.arange(60) % 3
     data, model = two_options(subject=who), NoisyMDP(9.0, "features")
     draws = np.random.default_rng(1).normal((0.8, -0.4), 0.2, size=(500, 3, 2))
-    told = summarize_choices(model, {"theta": draws}, data)
-    assert told.names[:3] == ["v[0, hours]", "v[0, price]", "v[1, hours]"]
+    summarised = summarize_choices(model, {"theta": draws}, data)
+    assert summarised.names[:3] == ["v[0, hours]", "v[0, price]", "v[1, hours]"]
     each = [log_likelihood(draws.mean(0)[i], data.take(who == i)) for i in range(3)]
-    assert told.log_likelihood == pytest.approx(sum(each), rel=1e-6)
-    assert told.evaluated_at == "posterior mean" and "log likelihood at the posterior mean" in str(told)
+    assert summarised.log_likelihood == pytest.approx(sum(each), rel=1e-6)
+    assert summarised.evaluated_at == "posterior mean" and "log likelihood at the posterior mean" in str(
+        summarised
+    )
     more = summarize_choices(model, {"theta": np.concatenate([draws, draws[:, :1]], axis=1)}, data)
     assert more.names[-1] == "v[3, price]" and len(more.names) == len(more.mean) == 8
 
 
 def test_separated_choices_are_told():
     data = Decisions.from_list([[[1.0], [0.0]]] * 3, [0, 0, 0])
-    told = summarize_choices(NoisyMDP(4.0, "features"), {"theta": np.ones((100, 1))}, data)
-    assert "the choices are separated" in told.separated
-    assert "separated" in str(told)
-    assert told.evaluated_at == "posterior mode" and "log likelihood at the posterior mode" in str(told)
-    assert told.log_likelihood == find_choice_mode(NoisyMDP(4.0, "features"), data).log_likelihood
+    summarised = summarize_choices(NoisyMDP(4.0, "features"), {"theta": np.ones((100, 1))}, data)
+    assert "the choices are separated" in summarised.separated
+    assert "separated" in str(summarised)
+    assert summarised.evaluated_at == "posterior mode" and "log likelihood at the posterior mode" in str(
+        summarised
+    )
+    assert summarised.log_likelihood == find_choice_mode(NoisyMDP(4.0, "features"), data).log_likelihood
     wide = NoisyMDP(dist.HalfNormal(2.0), "features")
-    told = summarize_choices(
+    summarised = summarize_choices(
         wide,
         {"theta": 1 + np.random.default_rng(0).permutation(np.repeat([[-0.5], [0.5]], 200, axis=0))},
         data,
     )
-    assert told.evaluated_at == "posterior mean"
-    assert told.log_likelihood == pytest.approx(3 * norm.logcdf(1 / np.sqrt(2)), abs=1e-9)
+    assert summarised.evaluated_at == "posterior mean"
+    assert summarised.log_likelihood == pytest.approx(3 * norm.logcdf(1 / np.sqrt(2)), abs=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -174,9 +178,9 @@ class Ran(MCMC):
 def test_a_summary_reads_mcmc_and_chains_and_warns_where_they_disagree():
     data, model = two_options(), NoisyMDP(9.0, "features")
     chains = np.random.default_rng(2).normal((0.8, -0.4), 0.2, size=(2, 250, 2))
-    told = summarize_choices(model, {"theta": chains}, data)
-    np.testing.assert_allclose(told.mean, chains.mean((0, 1)))
-    assert (told.ess > 300).all() and (told.r_hat < 1.02).all() and "r_hat" in str(told)
+    summarised = summarize_choices(model, {"theta": chains}, data)
+    np.testing.assert_allclose(summarised.mean, chains.mean((0, 1)))
+    assert (summarised.ess > 300).all() and (summarised.r_hat < 1.02).all() and "r_hat" in str(summarised)
     assert np.isnan(summarize_choices(model, {"theta": chains[0]}, data).r_hat).all()
     apart = {"theta": chains + np.array([0.0, 1.0])[:, None, None]}
     for summary in (summarize_choices, choice_shares):
@@ -184,6 +188,6 @@ def test_a_summary_reads_mcmc_and_chains_and_warns_where_they_disagree():
             summary(model, apart, data)
         assert seen[0].filename == __file__
     with pytest.warns(UserWarning, match="smallest ESS"):
-        told = summarize_choices(model, Ran(chains[:, :30]), data)
-    np.testing.assert_allclose(told.mean, chains[:, :30].mean((0, 1)))
-    assert np.isfinite(told.r_hat).all()
+        summarised = summarize_choices(model, Ran(chains[:, :30]), data)
+    np.testing.assert_allclose(summarised.mean, chains[:, :30].mean((0, 1)))
+    assert np.isfinite(summarised.r_hat).all()

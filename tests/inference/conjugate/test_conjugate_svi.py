@@ -26,7 +26,6 @@ from ethogram.models.emissions import CategoricalEmission, GaussianEmission
 from ethogram.models.families.exponential_family import (
     Dirichlet,
     DirichletCoordinates,
-    Known,
     expected_statistics,
 )
 from ethogram.models.intents import AgentMarkov
@@ -53,17 +52,6 @@ def assert_same_fit(one, other, **tolerance):
 
 
 @pytest.mark.slow
-def test_step_one_with_all_groups_is_coordinate_ascent(symbol_model, symbols):
-    model, data, two = symbol_model(), symbols(), {"restarts": 2, "tol": 0}
-    ascent = fit(model, data, **two)
-    for options in ({"batch_size": 5, "step_size": 1.0}, {"step_size": lambda step: 1.0}):
-        other = fit(model, data, evaluate_every=1, **two, **options)
-        assert_same_fit(ascent, other, rtol=1e-10)
-    assert_same_fit(ascent, fit(model, data, step_size=1, **two))
-    np.testing.assert_array_equal(ascent.evaluated, np.arange(11))
-
-
-@pytest.mark.slow
 def test_stochastic_steps_are_the_formula(symbol_model, symbols, sequence_statistics):
     model, data = symbol_model(), in_group_order(symbols())
     schedule = robbins_monro(delay=2.0, forgetting=0.7)
@@ -86,17 +74,6 @@ def test_stochastic_steps_are_the_formula(symbol_model, symbols, sequence_statis
             concentration[name] = (1 - rho) * old + rho * goal
     for name, value in concentration.items():
         np.testing.assert_allclose(result.posterior.blocks[name].natural.concentration, value, rtol=1e-10)
-
-
-@pytest.mark.slow
-def test_steps_on_a_part_count_for_all_the_data(symbol_model, symbols):
-    """Four observed frames in each of the five groups: every mini-batch stands for twenty."""
-    data = symbols()
-    observed = np.zeros_like(data.observed)
-    observed[[0, 4, 5, 6, 8], :4] = True
-    result = fit(symbol_model(), data._replace(observed=observed), 7, batch_size=2, step_size=1.0)
-    counts = result.posterior.blocks["probability"].natural.concentration - 1.0
-    np.testing.assert_allclose(counts.sum(), 20, rtol=1e-12)
 
 
 def test_a_second_fit_traces_nothing_even_of_another_model(symbol_model, symbols, compiler_events):
@@ -145,20 +122,6 @@ def test_ascent_goes_on_as_if_never_stopped(symbol_model, symbols):
     assert rest.step == 9
     np.testing.assert_array_equal(rest.evaluated, np.arange(4, 10))
     np.testing.assert_allclose(rest.elbo, whole.elbo[4:], rtol=1e-13)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("init", ["mixed", "kmeans++", "sticky", "segments", "prior"])
-def test_every_start_is_a_start(symbol_model, symbols, init):
-    settings = {"init": init, "seed": 1, "restarts": 2}
-    result = fit(symbol_model(), symbols(), 60, **settings)
-    assert result.elbo[-1] > result.elbo[0]
-    if init in ("segments", "prior"):
-        assert len(set(result.restart_traces[:, 0].tolist())) == 2
-    best = int(np.argmax(result.restart_elbos))
-    assert result.elbo[-1] == result.restart_elbos.max()
-    np.testing.assert_array_equal(result.elbo, result.restart_traces[best])
-    assert_same_fit(result, fit(symbol_model(), symbols(), 60, **settings))
 
 
 def test_bounds_are_taken_when_asked(symbol_model, symbols):
@@ -248,11 +211,7 @@ def test_the_progress_bar_can_be_switched_off(symbol_model, symbols, capfd):
         ({"batch_size": 0}, ValueError, "batch_size must be at least 1"),
         ({"batch_size": True}, TypeError, "batch_size must be an integer"),
         ({"batch_size": 6}, ValueError, "batch_size is 6, more than the 5 groups"),
-        (
-            {"step_size": 0.0},
-            ValueError,
-            r"step_size is 0.0 at step 0: natural-gradient steps lie in \(0, 1\]",
-        ),
+        ({"step_size": 0.0}, ValueError, r"step_size is 0.0 at step 0: natural-gradient steps lie in \(0, 1\]"),
         ({"step_size": 1.5}, ValueError, "step_size is 1.5 at step 0"),
         ({"step_size": math.nan}, ValueError, "step_size is nan at step 0"),
         ({"step_size": lambda step: 1 - step / 9}, ValueError, "step_size is 0.0 at step 9"),
@@ -261,7 +220,7 @@ def test_the_progress_bar_can_be_switched_off(symbol_model, symbols, capfd):
         ({"init": "random"}, ValueError, 'init must be "mixed", one of'),
         ({"init": 3}, ValueError, 'init must be "mixed", one of'),
     ],
-)
+)  # fmt: skip
 def test_bad_arguments_are_refused_before_compiling(
     symbol_model, symbols, compiler_events, options, error, message
 ):
@@ -323,20 +282,6 @@ def test_impossible_data_are_named(symbol_model, symbols):
     assert np.isfinite(good.elbo).all()
     with pytest.raises(ValueError, match=place):
         fit(model, data, init=good)
-
-
-def test_a_result_of_another_model_is_no_start(symbol_model, symbols):
-    data = symbols()
-    three = RoleHMM(3, CategoricalEmission(3), sticky=2.0)
-    start = fit(symbol_model(), data, 2)
-    with pytest.raises(
-        ValueError, match=r"init is a result of another model: its blocks\['initial'\].* has shape"
-    ):
-        fit(three, data, init=start)
-    with pytest.raises(ValueError, match="init is a result of another model: its blocks are not those"):
-        fit(RoleHMM(2, CategoricalEmission(3), initial=Known([0.5, 0.5])), data, init=start)
-    other_prior = fit(symbol_model(concentration=3.0), data, 3, init=start)
-    assert other_prior.step == 3 + start.step
 
 
 def rearranged(data, order):

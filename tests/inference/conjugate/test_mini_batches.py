@@ -12,7 +12,6 @@ import pytest
 from ethogram.inference.conjugate import run as run_module
 from ethogram.inference.conjugate.mini_batches import group_layout, in_group_order, plan_batches
 from ethogram.inference.conjugate.steps import BLOCK, full_steps, stochastic_steps
-from ethogram.models.families.exponential_family import expected_statistics
 
 
 def test_group_order_keeps_groups_together(symbols):
@@ -68,23 +67,6 @@ def test_plans_do_not_depend_on_how_they_are_cut(symbols):
     assert not np.array_equal(other.rows, whole.rows)
     first, second = whole.rows[:5].ravel(), whole.rows[5:10].ravel()
     assert not np.array_equal(first, second)
-
-
-@pytest.mark.usefixtures("float64")
-@pytest.mark.parametrize("batch_size", [1, 2, 3])
-def test_statistics_are_unbiased(symbol_model, symbols, sequence_statistics, all_statistics, batch_size):
-    model, data = symbol_model(), in_group_order(symbols())
-    layout = group_layout(data, 0.2)
-    rng = np.random.default_rng(0)
-    start = jax.tree.map(np.asarray, expected_statistics(model.prior()))
-    expected = jax.tree.map(lambda x: x + 0.3 * rng.normal(size=x.shape), start)
-    each = sequence_statistics(model, expected, data)
-    full = all_statistics(model, expected, data)
-    plan = plan_batches(layout, batch_size, 0, math.lcm(5, batch_size) // batch_size, [0])
-    times = np.bincount(plan.rows[plan.rows >= 0], minlength=9) * plan.scale / len(plan.rows)
-    each = jax.tree.map(np.asarray, each)
-    mean = jax.tree.map(lambda *parts: sum(t * p for t, p in zip(times, parts, strict=True)), *each)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-10), mean, full)
 
 
 @pytest.mark.slow

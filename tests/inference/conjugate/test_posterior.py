@@ -8,8 +8,6 @@ import jax
 import numpy as np
 import pytest
 
-import ethogram
-from ethogram.inference import storage
 from ethogram.inference.conjugate import posterior as posteriors
 from ethogram.inference.conjugate.posterior import ConjugatePosterior, load_posterior
 from ethogram.models.conjugate_model import ConjugateModel
@@ -93,33 +91,10 @@ def test_expected_statistics_are_by_block():
     assert np.asarray(statistics["transition"].concentration)[0, 1] == -np.inf
 
 
-def test_posteriors_are_pytrees():
-    posterior = make_posterior(MODELS["gaussian"]())
-    doubled = jax.tree.map(lambda x: x, posterior)
-    assert isinstance(doubled, ConjugatePosterior)
-    assert doubled.model.num_roles == 2
-    assert posterior != doubled
-
-
 @pytest.mark.parametrize(("num_draws", "error"), [(0, ValueError), (-1, ValueError), (True, TypeError)])
 def test_numbers_of_draws_are_checked(num_draws, error):
     with pytest.raises(error, match="num_draws must be"):
         make_posterior(MODELS["categorical"]()).sample(jax.random.key(0), num_draws)
-
-
-def test_other_files_are_refused(tmp_path):
-    path = tmp_path / "fit.ethogram"
-    with pytest.raises(FileNotFoundError):
-        load_posterior(path)
-    for content in ({"posterior": 3}, [1], {"state": None}):
-        storage.write(path, content)
-        with pytest.raises(ValueError, match=r"fit\.ethogram holds no posterior: give a file written by"):
-            load_posterior(path)
-    make_posterior(MODELS["categorical"]()).save(path)
-    path.write_bytes(path.read_bytes()[:-10])
-    with pytest.raises(ValueError, match=r"fit\.ethogram cannot be read: truncated"):
-        load_posterior(path)
-    assert ethogram.load_posterior is load_posterior
 
 
 def test_models_of_others_are_not_saved(tmp_path):

@@ -95,8 +95,9 @@ def test_a_curve_over_sizes(symbol_model, symbols):
     np.testing.assert_allclose(curve.heldout[1], heldout_log_likelihood(curve.fits[1], test))
     with pytest.raises(ValueError, match="sizes is empty: give at least one"):
         heldout_score_curve(jax.random.key(0), RoleHMM, [], data)
+    without_groups = data._replace(group=None)
     with pytest.raises(ValueError, match="by='group' needs"):
-        heldout_score_curve(jax.random.key(0), RoleHMM, [1], data._replace(group=None))
+        heldout_score_curve(jax.random.key(0), RoleHMM, [1], without_groups, by="group")
     _, test = data.split(jax.random.split(jax.random.key(0))[0], by="group")
     each = [test.take([i])._replace(group=None) for i in range(test.num_sequences)]
     scores = [[heldout_log_likelihood(fit, one) * one.observed.sum() for one in each] for fit in curve.fits]
@@ -116,9 +117,7 @@ def test_peers_of_an_agent_are_scored_on_its_split():
     data = data._replace(stay=np.tile(np.repeat([1, 0, -1], [4, 1, 7]).astype(np.int32), (8, 1)))
     options = {"restarts": 2, "tol": 0.0, "progress_bar": False}
     model = AgentMarkov(3, 2, 2, stay_accuracy=1.0)
-    curve = heldout_score_curve(
-        jax.random.key(0), lambda size: model, [2], data, by="sequence", num_steps=15, **options
-    )
+    curve = heldout_score_curve(jax.random.key(0), lambda size: model, [2], data, num_steps=15, **options)
     assert list(curve.peers) == ["one intent", "input-driven HMM", "p(a | s)", "p(a | s, previous a)"]
     key_split, key_fits = jax.random.split(jax.random.key(0))
     train, test = data.split(key_split, by="sequence")

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ethogram.inference.conjugate.starts import KINDS, continued_blocks, drawn_statistics, start_blocks
-from ethogram.models.conjugate_model import ConjugateModel
+from ethogram.inference.conjugate.starts import KINDS, continued_blocks, start_blocks
 from ethogram.models.emissions import CategoricalEmission, GaussianEmission
-from ethogram.models.families.exponential_family import Dirichlet, Known, NormalInverseWishart, PartlyKnown
+from ethogram.models.families.exponential_family import Known, PartlyKnown
 from ethogram.models.roles.role_hmm import RoleHMM
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -59,38 +57,6 @@ def test_known_parts_do_not_start_elsewhere(symbols):
     mean = np.asarray(jax.jit(PartlyKnown.mean)(blocks["probability"]))
     np.testing.assert_array_equal(mean[:, 0], [probability[0]] * 2)
     np.testing.assert_array_equal(np.asarray(blocks["transition"].natural.concentration)[:, 0, 1], 0)
-
-
-@pytest.mark.slow
-def test_statistics_of_drawn_parameters():
-    block = NormalInverseWishart.from_standard(np.zeros(2), 1.0, 5.0, np.eye(2))
-    prior = {"row": Dirichlet.from_standard([1.0, 2.0, 0.0]), "mean_covariance": block}
-    statistics = jax.jit(drawn_statistics)(jax.random.key(0), prior)
-    natural = {name: block.natural for name, block in prior.items()}
-    assert jax.tree.structure(statistics) == jax.tree.structure(natural)
-    row, scatter = (
-        np.asarray(statistics["row"].concentration),
-        np.asarray(statistics["mean_covariance"].scatter),
-    )
-    np.testing.assert_allclose(np.exp(row).sum(), 1)
-    assert (np.linalg.eigvalsh(-2 * scatter) > 0).all()
-
-
-class Bare(ConjugateModel):
-    """A model without starts of its own."""
-
-    def prior(self):
-        raise NotImplementedError
-
-    def log_normalizer(self, expected, batch):
-        return jnp.sum(expected["initial"].concentration) * jnp.sum(batch)
-
-
-def test_kinds_that_are_not_known_are_refused(symbol_model, symbols):
-    with pytest.raises(ValueError, match=r"init must be \"mixed\", one of .*not 'random'"):
-        starts(symbol_model(), symbols(), 2, "random")
-    with pytest.raises(ValueError, match="Bare has no start_statistics"):
-        start_blocks(jax.random.key(0), Bare(), symbol_model().prior(), [np.ones(2)], 2, "kmeans++")
 
 
 def test_earlier_blocks_go_on_in_the_type_of_the_prior(symbol_model):

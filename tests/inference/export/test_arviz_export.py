@@ -268,17 +268,31 @@ def test_alignment_recovers_permuted_labels_exactly():
     reference = {name: value[0] for name, value in truth.items()}
     truth = {name: value.astype(np.float32) for name, value in truth.items()}
     data = Trajectories.from_list(observations_of(rng, reference, 4, 15))
-    orders = np.stack([rng.permutation(3) for _ in range(20)])
+    by_draw = np.stack([rng.permutation(3) for _ in range(20)])
+    by_chain = np.repeat([[0, 1, 2], [1, 2, 0]], 10, axis=0)
     rows = np.arange(20)[:, None]
-    mixed = {name: value[rows, orders] for name, value in truth.items()}
-    mixed["transition"] = mixed["transition"][rows[:, None], np.arange(3)[:, None], orders[:, None]]
-    sampler = MCMC(NUTS(model), num_warmup=1, num_samples=1)  # of two chains, as a run leaves it
-    sampler._states = sampler._last_state = {
-        "z": {name: x.reshape(2, 10, *x.shape[1:]) for name, x in mixed.items()}
-    }
-    tree = to_arviz(sampler, data, align=reference)
-    for name, value in truth.items():
-        np.testing.assert_array_equal(tree["posterior"][name].values.reshape(value.shape), value)
+    for orders in (by_draw, by_chain):
+        mixed = {name: value[rows, orders] for name, value in truth.items()}
+        mixed["transition"] = mixed["transition"][rows[:, None], np.arange(3)[:, None], orders[:, None]]
+        sampler = MCMC(NUTS(model), num_warmup=1, num_samples=1)  # of two chains, as a run leaves it
+        sampler._states = sampler._last_state = {
+            "z": {name: x.reshape(2, 10, *x.shape[1:]) for name, x in mixed.items()}
+        }
+        tree = to_arviz(sampler, data, align=reference)
+        for name, value in truth.items():
+            np.testing.assert_array_equal(tree["posterior"][name].values.reshape(value.shape), value)
+        by_default, as_drawn = to_arviz(sampler, data), to_arviz(sampler, data, align=False)
+        for name in ("mean", "covariance"):  # in the order of the last draw of the first chain
+            one = truth[name][:, orders[9]]
+            np.testing.assert_array_equal(by_default["posterior"][name].values.reshape(one.shape), one)
+            np.testing.assert_array_equal(as_drawn["posterior"][name].values.reshape(one.shape), mixed[name])
+    r_hat = [
+        np.sort(az.summary(each)["r_hat"]) for each in (tree, by_default, as_drawn)
+    ]  # of permuted chains
+    np.testing.assert_array_equal(r_hat[0], r_hat[1])
+    assert r_hat[2].max() > 1.5 > r_hat[0].max()
+    with pytest.warns(UserWarning, match="labels of states may differ from chain to chain"):
+        to_arviz(sampler)
 
 
 @pytest.mark.slow

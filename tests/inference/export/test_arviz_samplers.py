@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-import arviz as az
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -96,20 +95,6 @@ def test_draws_of_a_guide_and_plates_of_any_numpyro_model_are_read():
     assert tree["fit_stats"]["elbo"].shape == (20,)
     with pytest.raises(ValueError, match="needs a model with the hooks observation"):
         to_arviz(result, COINS, model=coin, guide=guide, log_likelihood="step")
-
-
-def test_netcdf_keeps_chains_and_statistics(mcmc, tmp_path):
-    tree, path = (
-        to_arviz(mcmc, COINS, log_likelihood="sequence", posterior_predictive=True),
-        str(tmp_path / "mcmc.nc"),
-    )
-    tree.to_netcdf(path, engine="h5netcdf")
-    back = az.from_netcdf(path, engine="h5netcdf")
-    for group in ("posterior", "sample_stats", "log_likelihood", "observed_data", "posterior_predictive"):
-        for name, variable in tree[group].data_vars.items():
-            assert back[group][name].dims == variable.dims
-            np.testing.assert_array_equal(back[group][name].values, variable.values)
-    assert back.attrs["name"] == "coins" and len(az.summary(back)) == 1
 
 
 def test_actions_are_the_observed_data_where_nothing_is_asked_of_the_model(mcmc):

@@ -119,12 +119,8 @@ def test_what_is_no_team_is_named(unchecked):
         (ValueError, "game 0 is empty: give an episode of each agent", [{}]),
         (ValueError, "obs of game 0, agent 1 are not finite at step 2", [[wing, back._replace(obs=broken)]]),
         (ValueError, "acts of game 0, agent 0 are not finite", [[wing._replace(acts=np.full(3, np.nan))]]),
-        (
-            ValueError,
-            r"obs of game 1, agent 0 have shape \(1,\)",
-            [[wing], [wing._replace(obs=wing.obs[:, :1])]],
-        ),
-    ]
+        (ValueError, r"obs of game 1, agent 0 have shape \(1,\)", [[wing], [wing._replace(obs=wing.obs[:, :1])]]),
+    ]  # fmt: skip
     for error, message, given in cases:
         with pytest.raises(error, match=message):
             team_from_episodes(given)

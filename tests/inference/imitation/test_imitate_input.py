@@ -168,17 +168,14 @@ def test_answers_of_worlds_are_checked(ring, run):
         ({"step": nan_state}, r"world\.step returned nan in its state"),
         ({"step": between_cells}, r"world\.step returned a state of float64 after one of int"),
         ({"step": short_goals}, r"world\.step returned goals as float64"),
-        (
-            {"observe": lambda self, roles, state: [[1, 2], [3]]},
-            r"world\.observe returned has rows of different",
-        ),
+        ({"observe": lambda self, roles, state: [[1, 2], [3]]}, r"world\.observe returned has rows of different"),
         ({"replay": illegal}, r"world\.replay returned action [345] at row 0"),
         ({"replay": longer}, r"world\.replay returned lengths"),
         ({"reset": lambda self, rng, n: np.zeros((n + 1, 2), int)}, r"world\.reset returned a state"),
         ({"reset": nowhere}, r"world\.reset returned nan in its state at \[0, 0\]"),
         ({"reset": lambda self, rng, n: None}, r"world\.reset returned the state None: give arrays"),
         ({"num_actions": 2}, r"world\.replay returned action 2"),
-    ]
+    ]  # fmt: skip
     for methods, message in cases:
         with pytest.raises((ValueError, TypeError), match=message):
             run(world=changed(ring, **methods))

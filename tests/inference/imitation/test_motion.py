@@ -360,14 +360,8 @@ def test_roll_outs_and_fits_of_motion_name_what_does_not_fit():
     cases = [
         (lambda: roll_motion(stay_still, nothing, scenes, 0), "horizon is 0: give an integer, at least 1"),
         (lambda: roll_motion(stay_still, nothing, scenes, 1.5), "horizon is 1.5"),
-        (
-            lambda: roll_motion(stay_still, nothing[:2], scenes, 2),
-            r"parameters have shape \(2,\): give 3 roles",
-        ),
-        (
-            lambda: roll_motion(stay_still, nothing, scenes, 2, 0, shock),
-            r"noise has shape .* give \(13, 3, 3, 2\)",
-        ),
+        (lambda: roll_motion(stay_still, nothing[:2], scenes, 2), r"parameters have shape \(2,\): give 3 roles"),
+        (lambda: roll_motion(stay_still, nothing, scenes, 2, 0, shock), r"noise has shape .* give \(13, 3, 3, 2\)"),
         (lambda: roll_motion(linear_step, few, scenes, 2), "parameters have 5 rows"),
         (
             lambda: roll_motion(recurrent_step, new_recurrent(jax.random.key(0), AGENTS, 4), scenes, 2),
@@ -382,7 +376,7 @@ def test_roll_outs_and_fits_of_motion_name_what_does_not_fit():
             lambda: residual_scale(stay_still, nothing, scenes._replace(lengths=np.full(3, 2))),
             "errors of a step need three frames",
         ),
-    ]
+    ]  # fmt: skip
     for call, message in cases:
         with pytest.raises(ValueError, match=message):
             call()

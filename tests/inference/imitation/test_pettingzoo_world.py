@@ -8,7 +8,6 @@ import jax
 import numpy as np
 import pytest
 
-import ethogram
 from ethogram.inference.imitation import PettingZooState, PettingZooWorld, imitate
 from ethogram.inference.imitation.world import check_world, take
 
@@ -251,12 +250,9 @@ def test_environments_that_their_seed_does_not_determine_are_refused(line, world
         (lambda time: np.full(3, np.nan), "the observation of 'left' is .*nan"),
         (lambda time: "far", "the observation of 'left' is .*far"),
         (lambda time: [0, 0, 0] if time == 0 else [0.5, 0, 0], "seed 1 observes float64 .* int64"),
-        (
-            lambda time: np.zeros(3 + time),
-            r"shape \(2, 4\) after 1 joint actions, and float64 \(2, 3\) before",
-        ),
+        (lambda time: np.zeros(3 + time), r"shape \(2, 4\) after 1 joint actions, and float64 \(2, 3\) before"),
     ],
-)
+)  # fmt: skip
 def test_observations_are_finite_and_of_one_kind(line, observed, message):
     class Odd(line.Line):
         def observations(self):
@@ -327,63 +323,6 @@ def toward(away):
     sideways = np.abs(away[..., 0]) > np.abs(away[..., 1])
     moves = np.where(sideways, np.where(away[..., 0] > 0, 2, 1), np.where(away[..., 1] > 0, 4, 3))
     return np.where(np.abs(away).max(-1) < 0.05, 0, moves)
-
-
-class ToLandmarks:
-    """Agents of simple_spread that head for the landmark of their role."""
-
-    def __init__(self, roles):
-        self.roles = roles
-
-    def __call__(self, state, game):
-        landmarks = state.observations[:, :, 4:10].reshape(len(game), 3, 3, 2)
-        return toward(np.take_along_axis(landmarks, self.roles[game][:, :, None, None], axis=2)[:, :, 0])
-
-
-class AlongLandmark:
-    """Of the landmarks, the one along which most of the moves went; then the move towards it."""
-
-    def fit(self, X, y, sample_weight):
-        moves = toward(X[:, 4:10].reshape(-1, 3, 2))
-        self.landmark = np.argmax(sample_weight @ (moves == y[:, None]))
-
-    def predict(self, X):
-        return toward(X[:, 4:10].reshape(-1, 3, 2)[:, self.landmark])
-
-
-def test_agents_of_simple_spread_learn_their_landmarks():
-    spread = mpe("simple_spread_v3")
-    world = PettingZooWorld(
-        lambda: spread.parallel_env(N=3, max_cycles=8),
-        8,
-        goal=lambda seen, rewards: bool(
-            (np.linalg.norm(seen[:, 4:10].reshape(3, 3, 2), axis=2).min(axis=0) < 0.3).all()
-        ),
-        # which landmark the move leads towards, as a number from 0 to 7, agrees with every role that it could be
-        role_features=lambda seen, acted: (
-            (toward(seen[..., 4:10].reshape(*seen.shape[:2], 3, 2)) == acted[..., None])
-            @ np.array([[1], [2], [4]])
-        ),
-    )
-    roles = np.random.default_rng(0).permuted(np.tile(np.arange(3), (12, 1)), axis=1)
-    data = world.demonstrate(np.arange(12), ToLandmarks(roles), 8)
-    model = ethogram.RoleHMM(3, ethogram.CategoricalEmission(8), exclusive="per_sequence")
-    call = {
-        "rounds": 2,
-        "horizon": 8,
-        "evaluation_games": 6,
-        "restarts": 2,
-        "fit_steps": 20,
-        "progress_bar": False,
-    }
-    expert = ToLandmarks(roles)
-    learned = imitate(jax.random.key(1), model, AlongLandmark, world, data, expert=expert, **call)
-    shuffled = imitate(
-        jax.random.key(1), None, AlongLandmark, world, data, expert=expert, roles="shuffled", **call
-    )
-    assert ethogram.align_states(roles.ravel(), learned.role).hamming < 0.1
-    assert learned.loss[-1] < 0.02 and shuffled.loss[-1] > 0.1
-    assert learned.steps[-1] <= shuffled.steps[-1]
 
 
 def test_predators_of_simple_tag_chase_an_agent_with_a_policy_of_its_own():

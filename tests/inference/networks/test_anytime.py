@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import threading
+
 import jax
 import numpy as np
 import pytest
@@ -40,6 +43,25 @@ def test_a_query_is_ordered_at_most_three_times(monkeypatch):
     found = solve_mmap(jax.random.key(0), square(20), time_limit=None, max_steps=20)
     assert found.kind == "exact" and found.upper_bound < 0 and not found.proved_optimal
     assert 1 <= len(whole) <= 3
+
+
+def test_what_an_interrupt_leaves_behind_is_waited_for():
+    """A compilation goes on in its thread, and a process that does not wait for it crashes at its end."""
+    release, before = threading.Event(), signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def compile_long():
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+        release.wait(60)
+
+    known = set(threading.enumerate())
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            anytime.until(compile_long, anytime.Clock(60.0))
+        (left,) = set(threading.enumerate()) - known
+        assert left.is_alive() and not left.daemon
+    finally:
+        release.set()
+        signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.parametrize(

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import itertools
 
-import jax
 import numpy as np
 import pytest
 
 from ethogram.inference.networks import conflict_search
 from ethogram.inference.networks.conflict_search import ConflictSearch, luby
 from ethogram.inference.networks.samples import draw_possible, log_joint
-from ethogram.inference.networks.solve_mmap import ImpossibleEvidenceError, solve_mmap
 from ethogram.inference.networks.zero_propagation import Factor, bit_places, propagate_zeros, query_factors
 from ethogram.models.networks.bayes_net import BayesNet
 from ethogram.models.networks.marginal_map import MarginalMAP
@@ -157,23 +155,6 @@ def test_samples_agree_with_the_evidence(seed, drawn, enumerated):
     if states is not None:
         assert log_joint(query, states) > -np.inf
         assert all(states[variable] == state for variable, state in query.observed)
-
-
-def different(count, colours):
-    """A network whose evidence says that all of some coloured variables differ from each other."""
-    coins = (np.full(colours, 1 / colours),) * count
-    pairs = list(itertools.combinations(range(count), 2))
-    same = np.stack((np.eye(colours), 1 - np.eye(colours)), -1)
-    network = BayesNet((*coins, *(same,) * len(pairs)), ((),) * count + tuple(pairs))
-    return MarginalMAP(network, {count + i: 1 for i in range(len(pairs))}, [0, 1])
-
-
-def test_impossible_evidence_that_propagation_does_not_see_is_an_error():
-    query = different(5, 4)
-    assert not propagate_zeros(query_factors(query)).impossible
-    for method in ("hybrid", "mpe"):
-        with pytest.raises(ImpossibleEvidenceError, match="evidence has probability zero"):
-            solve_mmap(jax.random.key(0), query, method, time_limit=5.0, most_cells=32)
 
 
 def test_the_sequence_of_restarts():

@@ -145,14 +145,6 @@ def test_order_takes_summed_variables_first():
     assert set(order.variables[:3]) == {0, 2, 4} and order.cells == 8
 
 
-def test_an_assignment_has_a_state_a_variable(drawn):
-    _, query = drawn(0)
-    with pytest.raises(ValueError, match="assignment has 1 states for 3 MAP variables"):
-        exact_log_probability(query, [0])
-    with pytest.raises(ValueError, match="has no state 9"):
-        exact_log_probability(query, [9, 0, 0])
-
-
 def stored_query(name, fraction, number):
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*do not sum to one")
@@ -236,12 +228,6 @@ def test_contradictions_are_named_without_what_is_not_needed():
     found = minimal_conflict(MarginalMAP(network, states, [0]))
     assert found is not None and len(found) == 2 and count in found
     assert minimal_conflict(MarginalMAP(network, dict.fromkeys(range(1, count), 0), [0])) is None
-
-
-def test_states_that_are_no_integers_are_refused(drawn):
-    query = drawn(0)[1]
-    with pytest.raises(ValueError, match=r"has no state 0\.7"):
-        exact_log_probability(query, [0.7, 0, 0])
 
 
 @pytest.mark.parametrize("exponents", [(-99, -1), (300, 300), (-200, 150, -200), (250, -250, 250)])

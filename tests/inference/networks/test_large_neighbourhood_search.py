@@ -38,7 +38,8 @@ def climbed(random, problem, places, next_start=None, **limits):
 
 def crossed(climber, best, sent=None):
     """Whether a crossover improves the incumbent, and what it ends with."""
-    before, crossing, turns = climber.problem.value(best), climber.cross(best), 0
+    climber.best = best
+    before, crossing, turns = climber.problem.value(best), climber.cross(), 0
     try:
         next(crossing)
         while True:

@@ -350,6 +350,7 @@ def test_cheap_candidates_come_first_where_there_are_estimates(monkeypatch):
         ({"time_limit": True}, TypeError, "time_limit must be a real number, not True"),
         ({"max_steps": True}, TypeError, "max_steps must be an integer, not True"),
         ({"callback": 3}, TypeError, "callback must be callable, not int"),
+        ({"smoothed_score": "yes"}, TypeError, "smoothed_score must be True or False, not 'yes'"),
         ({"time_limit": None}, ValueError, "never ends by itself"),
         ({"max_steps": 0}, ValueError, "max_steps must be at least 1"),
         ({"most_cells": 0}, ValueError, "most_cells must be at least 1"),
@@ -362,12 +363,7 @@ def test_settings_that_do_not_fit(settings, error, message, drawn):
 
 
 def test_queries_that_do_not_fit(drawn):
-    network, query = drawn(0)
-    known = query.observed[0][0]
-    with pytest.raises(ValueError, match="is in both evidence and map_variables"):
-        MarginalMAP(network, {known: 0}, [known])
-    with pytest.raises(ValueError, match="no variable is named"):
-        MarginalMAP(network, {}, ["nobody"])
+    query = drawn(0)[1]
     with pytest.raises(ValueError, match="count must be at least 1"):
         best_assignments(query, 0)
     with pytest.raises(ValueError, match="states has 1 states for 3 MAP variables"):

@@ -266,6 +266,8 @@ def test_what_cannot_be_played_or_written_is_said_first(tmp_path):
         play_episodes(world, Idle(), 1, record=tmp_path / "nothing" / "record.jsonl")
     with pytest.raises(TypeError, match=r"policy is int, which has no sample_action"):
         play_episodes(world, 3, 1)
+    with pytest.raises(TypeError, match=r"settings is list: expected values by name"):
+        play_episodes(world, Idle(), 1, settings=[1])
     with pytest.raises(TypeError, match=r"environment is PlanningProblem, which has no reset"):
         play_episodes(world.problem, Idle(), 1)
 

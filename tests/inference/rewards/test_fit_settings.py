@@ -84,75 +84,46 @@ def test_divergence_is_that_of_gaussians():
     np.testing.assert_allclose(jax.jit(reward_gaussian.divergence)(q), expected, rtol=1e-10)
 
 
+NAN = float("nan")
+PAIRS = [(0, 1), (1, 1), (2, 0)]
+TABLE = pandas.DataFrame(PAIRS, columns=["state", "action"])
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "message"),
+    [
+        ({"model": "model"}, TypeError, "model is str"),
+        ({"key": RAW}, TypeError, "key must be one typed key"),
+        ({"method": "adam"}, ValueError, "method must be 'natural_gradient'"),
+        ({"hyper": "none"}, ValueError, "hyper must be 'nested'"),
+        ({"prior": "levine"}, ValueError, "is a point estimate"),
+        ({"num_restarts": -1}, ValueError, "num_restarts must be"),
+        ({"num_draws": 3}, ValueError, "give an even number"),
+        ({"tol": NAN}, ValueError, "tol must be"),
+        ({"start": {"scale": 1.0}}, ValueError, "start must be a dict of"),
+        ({"start": 3.0}, ValueError, "start must be a dict of"),
+        ({"method": "map", "hyper": "point"}, ValueError, 'hyper="point" needs'),
+        ({"method": "map", "hyper": "variational"}, ValueError, 'hyper="variational" needs .*, not \'map\''),
+        ({"method": "laplace", "hyper": "variational"}, ValueError, 'hyper="variational" needs .*, not \'laplace\''),
+        ({"method": "laplace", "hyper": "nested"}, ValueError, 'hyper="nested" needs method="natural_gradient", not'),
+        ({"method": "laplace", "checkpoint": "/no/file"}, ValueError, "but method 'laplace' takes no steps"),
+        ({"method": "map", "checkpoint": "/no/file"}, ValueError, "but method 'map' takes no steps"),
+        ({"method": "map", "prior": "levine", "checkpoint": "/no/file"}, ValueError, "neither start nor checkpoint"),
+        ({"demonstrations": np.zeros((3, 2), int)}, ValueError, "is all 0"),
+        ({"demonstrations": PAIRS}, TypeError, "of pairs or of counts"),
+        ({"demonstrations": TABLE}, TypeError, "is a table .*from_table"),
+        ({"demonstrations": SimpleNamespace()}, TypeError, "from_episodes"),
+    ],
+)  # fmt: skip
+def test_settings_that_do_not_fit_are_refused_by_name(settings, error, message):
+    given = {"key": jax.random.key(0), "model": three_state(), "demonstrations": DATA, **settings}
+    with pytest.raises(error, match=message):
+        fit_reward(given.pop("key"), given.pop("model"), given.pop("demonstrations"), **given)
+
+
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda m: fit_reward(jax.random.key(0), "model", DATA), TypeError, "model is str"),
-        (
-            lambda m: fit_reward(jax.random.key(0), m, DATA, "adam"),
-            ValueError,
-            "method must be 'natural_gradient'",
-        ),
-        (
-            lambda m: fit_reward(jax.random.key(0), m, DATA, hyper="none"),
-            ValueError,
-            "hyper must be 'nested'",
-        ),
-        (lambda m: fit_reward(jax.random.key(0), m, DATA, prior="levine"), ValueError, "is a point estimate"),
-        (
-            lambda m: fit_reward(jax.random.key(0), m, DATA, num_restarts=-1),
-            ValueError,
-            "num_restarts must be",
-        ),
-        (lambda m: fit_reward(jax.random.key(0), m, DATA, num_draws=3), ValueError, "give an even number"),
-        (lambda m: fit_reward(jax.random.key(0), m, np.zeros((3, 2), int)), ValueError, "is all 0"),
-        (lambda m: fit_reward(jax.random.key(0), m, DATA, tol=float("nan")), ValueError, "tol must be"),
-        (
-            lambda m: fit_reward(jax.random.key(0), m, DATA, "map", hyper="point"),
-            ValueError,
-            'hyper="point" needs',
-        ),
-        *(
-            (
-                lambda m, of=of: fit_reward(jax.random.key(0), m, DATA, of[0], hyper=of[1]),
-                ValueError,
-                f'hyper="{of[1]}" needs method="natural_gradient", not {of[0]!r}',
-            )
-            for of in (("laplace", "variational"), ("laplace", "nested"), ("map", "variational"))
-        ),
-        *(
-            (
-                lambda m, of=of: fit_reward(jax.random.key(0), m, DATA, of, checkpoint="/no/file"),
-                ValueError,
-                f"checkpoint is given, but method {of!r} takes no steps",
-            )
-            for of in ("laplace", "map")
-        ),
-        (
-            lambda m: fit_reward(jax.random.key(0), m, DATA, start={"scale": 1.0}),
-            ValueError,
-            "start must be a dict of",
-        ),
-        (lambda m: fit_reward(jax.random.key(0), m, DATA, start=3.0), ValueError, "start must be a dict of"),
-        (
-            lambda m: fit_reward(jax.random.key(0), m, DATA, "map", prior="levine", checkpoint="/no/file"),
-            ValueError,
-            "neither start nor checkpoint",
-        ),
-        (
-            lambda m: fit_reward(jax.random.key(0), m, [(0, 1), (1, 1), (2, 0)]),
-            TypeError,
-            "of pairs or of counts",
-        ),
-        (
-            lambda m: fit_reward(
-                jax.random.key(0), m, pandas.DataFrame([(0, 1), (1, 1), (2, 0)], columns=["state", "action"])
-            ),
-            TypeError,
-            "is a table .*from_table",
-        ),
-        (lambda m: fit_reward(jax.random.key(0), m, SimpleNamespace()), TypeError, "from_episodes"),
-        (lambda m: fit_reward(RAW, m, DATA), TypeError, "key must be one typed key"),
         (lambda m: m.simulate(RAW, num_trajectories=1, length=1), TypeError, "key must be one typed key"),
         (lambda m: predict_reward(RAW, m, {}, FEATURES), TypeError, "key must be one typed key"),
         (lambda m: policies(m.mdp, np.zeros(3)), ValueError, "rewards has shape"),
@@ -162,13 +133,9 @@ def test_divergence_is_that_of_gaussians():
         (lambda m: RewardGuide(m, start={"scale": 2.0}), ValueError, "start has 'scale'"),
         (lambda m: fit_max_entropy(m.mdp, DATA, FEATURES, penalty=-1.0), ValueError, "penalty must be"),
         (lambda m: fit_max_entropy(m.mdp, DATA, FEATURES[:2]), ValueError, "features has shape"),
-        (
-            lambda m: fit_max_entropy(m.mdp, DATA, step_size=0.1),
-            ValueError,
-            "step_size is that of gradient ascent",
-        ),
+        (lambda m: fit_max_entropy(m.mdp, DATA, step_size=0.1), ValueError, "step_size is that of gradient ascent"),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_is_refused_by_name(call, error, message):
     with pytest.raises(error, match=message):
         call(three_state())
@@ -285,16 +252,16 @@ def test_a_step_that_lowers_the_bound_is_halved(worse, monkeypatch):
         assert found.factor == 0.5
 
 
-@pytest.mark.parametrize(("num_steps", "cure"), [(9, 60), (40, 80)])
-def test_the_recommended_number_of_steps_is_one_that_can_do(num_steps, cure):
+@pytest.mark.parametrize(("num_steps", "fix"), [(9, 60), (40, 80)])
+def test_the_recommended_number_of_steps_is_one_that_can_do(num_steps, fix):
     fit = reward_posterior.RewardFit(
         SimpleNamespace(method="natural_gradient"), 0.0, 0.1, 0.0, np.zeros(9), 0.0, False, num_steps, 0.1,
         "the ELBO still increases", 0.1,
     )  # fmt: skip
-    assert unconverged_message(fit, num_steps, 12, 128, 0.05).endswith(f"Pass num_steps={cure}")
+    assert unconverged_message(fit, num_steps, 12, 128, 0.05).endswith(f"Pass num_steps={fix}")
     noisy = fit._replace(reason="the standard error of the gain over the latest 9 steps is 4 nats")
-    cures = f"Pass num_evaluations=512 and num_steps={cure}"
-    assert unconverged_message(noisy, num_steps, 12, 128, 0.05).endswith(cures)
+    fixes = f"Pass num_evaluations=512 and num_steps={fix}"
+    assert unconverged_message(noisy, num_steps, 12, 128, 0.05).endswith(fixes)
 
 
 def test_an_unconverged_search_says_what_to_pass():

@@ -184,7 +184,7 @@ def test_the_reward_may_be_linear_in_features():
     plain, same = fit_max_entropy(world, data), fit_max_entropy(world, data, np.eye(3))
     np.testing.assert_allclose(same.reward, plain.reward, rtol=1e-12)
     np.testing.assert_allclose(same.policy, plain.policy, rtol=1e-12)
-    features = np.array([[1.0, 0.5], [1.0, -1.0], [1.0, 2.0]])
+    features = np.array([[1.0, 0.5], [1.0, -1.0], [1.0, 0.5]])  # which need no scaling
     fit = fit_max_entropy(world, data, features, num_steps=1, step_size=2.0, penalty=0.0)
     fit = jax.tree.map(np.asarray, fit)
     slopes = slope(lambda w: log_likelihood(NEXT_STATE, features @ w, data), np.zeros(2))
@@ -228,7 +228,7 @@ def test_an_unconverged_fit_says_what_to_pass():
     with pytest.warns(UserWarning, match="Pass step_size=25"):
         fit_max_entropy(world, data, num_steps=3, step_size=100.0, penalty=10.0)
     discounted = MDP.deterministic(NEXT_STATE, discount=0.9)
-    with pytest.warns(UserWarning, match="Pass num_steps=2, a larger penalty"):
+    with pytest.warns(UserWarning, match="Pass num_steps=2 or a larger penalty"):
         fit_max_entropy(discounted, np.array([[0, 3], [1, 2], [2, 1]]), num_steps=1)
 
 
@@ -333,6 +333,10 @@ def test_converged_means_that_the_gradient_is_zero_and_features_may_be_far_from_
     assert fit.log_likelihood == pytest.approx(log_likelihood(fit.weights), rel=1e-9)
     far = fit_max_entropy(world, counts, features + 1e8, penalty=0.0)
     np.testing.assert_allclose(far.policy, fit.policy, atol=1e-6)
+    scales = np.array([1e6, 1.0, 1e-6])
+    scaled = fit_max_entropy(world, counts, features * scales, penalty=0.0)
+    assert scaled.converged
+    np.testing.assert_allclose(scaled.weights * scales, fit.weights, atol=1e-6)
     with jax.enable_x64(False):
         whole = np.round(100 * features)
         rounded = [fit_max_entropy(world, counts, whole + shift, penalty=1.0).policy for shift in (0, 1e8)]

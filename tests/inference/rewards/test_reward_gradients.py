@@ -60,7 +60,7 @@ def conditional(hyper, points):
     return inner, mean, kernel(every, every, hyper, True) - mean @ cross
 
 
-def told(rewards):
+def of_rewards(rewards):
     """Log likelihood and the values (..., state) of rewards (..., state), by Newton's method."""
     values = np.zeros_like(rewards)
     for _ in range(12):
@@ -125,7 +125,7 @@ def test_gradient_of_the_bound_in_whitened_variables(points):
             rewards = (
                 white @ (given @ np.linalg.cholesky(inner)).T + grid[:, size:] @ np.linalg.cholesky(rest).T
             )
-        return weights @ told(rewards)[0] - standard_divergence(mean, root) + log_prior(log_hyper)
+        return weights @ of_rewards(rewards)[0] - standard_divergence(mean, root) + log_prior(log_hyper)
 
     start = joined(MEAN[:size], ROOT[:size, :size])
     with jax.enable_x64(True):
@@ -152,7 +152,7 @@ def test_a_natural_step_is_its_formula_whatever_the_rationality():
     normals = np.array([[0.4, -1.0, 0.3], [-0.2, 0.7, 1.1]])
 
     def slope(white):
-        return differences(lambda w: told(rationality * (low @ w))[0], white)
+        return differences(lambda w: of_rewards(rationality * (low @ w))[0], white)
 
     at = MEAN + normals @ ROOT.T
     gradient = np.mean([slope(white) for white in at], 0)
@@ -179,7 +179,7 @@ def bound_of_rewards(flat, points=(0, 1, 2)):
     rewards = given @ mean + grid @ np.linalg.cholesky(given @ root @ root.T @ given.T + rest).T
     low = np.linalg.cholesky(inner)
     whitened = np.linalg.solve(low, mean), np.linalg.solve(low, root)
-    return weights @ told(rewards)[0] - standard_divergence(*whitened) + log_prior(log_hyper)
+    return weights @ of_rewards(rewards)[0] - standard_divergence(*whitened) + log_prior(log_hyper)
 
 
 @pytest.mark.slow
@@ -218,7 +218,7 @@ def test_gradient_in_a_root_of_low_rank():
         factor, deviation = flat[:6].reshape(3, 2), flat[6:]
         root = np.linalg.cholesky(factor @ factor.T + np.diag(deviation**2))
         rewards = (MEAN + grid @ root.T) @ low.T
-        return weights @ told(rewards)[0] - standard_divergence(MEAN, root)
+        return weights @ of_rewards(rewards)[0] - standard_divergence(MEAN, root)
 
     with jax.enable_x64(True):
         ours = GPIRL(toy_mdps.three_state(), FEATURES, noise=NOISE, scale_prior=5.0, relevance_prior=1.5)
@@ -244,7 +244,7 @@ def test_score_form_as_printed_and_as_it_is():
     apart = random.normal(size=(count, 2)) @ low.T
     u = middle + apart
     off = random.normal(size=(count, 3)) @ np.linalg.cholesky(rest).T
-    v = told(u @ given.T + off)[1] @ signed
+    v = of_rewards(u @ given.T + off)[1] @ signed
     v -= v.mean()  # a score times a constant has no mean, only noise
     precision, inverse = np.linalg.inv(low @ low.T), np.linalg.inv(inner)
     score = apart @ precision

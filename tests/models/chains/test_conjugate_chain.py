@@ -62,26 +62,6 @@ def test_the_gradient_is_that_of_the_value(problem):
     close(jax.jit(lambda: jax.jvp(at, (0.0,), (1.0,))[1])(), along)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("mapped", ["expected", "data"])
-def test_under_vmap(problem, mapped):
-    """Restarts by one batched pass; data sets of their own in turn."""
-    emission, expected, data = problem
-    stacked = jax.tree.map(lambda *x: np.stack(x), *expected)
-    if mapped == "expected":
-        result = jax.jit(jax.vmap(gradient, (None, 0, None)))(emission, stacked, data)
-        loop = [one_gradient(emission, one, data) for one in expected]
-    else:
-        sets = [data, jax.tree.map(lambda x: x[::-1], data)._replace(lengths=np.array([2, 2, 0, 1, 0, 3]))]
-        sets[1] = sets[1]._replace(
-            observed=sets[1].observed & (np.arange(6)[None] < sets[1].lengths[:, None])
-        )
-        both = jax.tree.map(lambda *x: np.stack(x), *sets)
-        result = jax.jit(jax.vmap(gradient, (None, None, 0)))(emission, expected[0], both)
-        loop = [one_gradient(emission, expected[0], one) for one in sets]
-    jax.tree.map(close, result, jax.tree.map(lambda *x: np.stack(x), *loop))
-
-
 def test_restarts_do_not_run_both_branches(problem, primitives):
     """The one cond of the kernel stays a cond when restarts are mapped."""
     emission, expected, data = problem

@@ -83,7 +83,7 @@ def test_wrong_shapes_are_named(potentials, message):
 
 @pytest.mark.parametrize("index", range(4))
 def test_wrong_types_are_named(index):
-    name, cure = (
+    name, fix = (
         ("log_initial", "take the log first"),
         ("log_transition", "take the log first"),
         ("step_log_likelihood", "take the log first"),
@@ -91,7 +91,7 @@ def test_wrong_types_are_named(index):
     )[index]
     potentials = good()
     potentials[index] = potentials[index].astype(float if index == 3 else int)
-    with pytest.raises(TypeError, match=f"{name} must be .*{cure}"):
+    with pytest.raises(TypeError, match=f"{name} must be .*{fix}"):
         chain_potentials(*potentials)
     with pytest.raises(TypeError, match=f"{name} must be"):
         jax.jit(lambda *args: chain_potentials(*args).log_likelihood)(*potentials)

@@ -291,21 +291,13 @@ def wide(*names, **options):
     ("call", "error", "message"),
     [
         (lambda: Decisions.from_list([]), ValueError, "features is empty"),
-        (
-            lambda: Decisions.from_list([[[1.0]], [[1.0, 2.0]]]),
-            ValueError,
-            r"features\[1\] has shape \(1, 2\)",
-        ),
+        (lambda: Decisions.from_list([[[1.0]], [[1.0, 2.0]]]), ValueError, r"features\[1\] has shape \(1, 2\)"),
         (
             lambda: Decisions.from_mdp(MDP.deterministic([[0], [1]]), [2]),
             ValueError,
             r"states\[0\] is out of range \(it is 2\): pass numbers from 0 to 1",
         ),
-        (
-            lambda: Decisions.from_mdp(MDP.deterministic([[0], [1]]), [1.0]),
-            TypeError,
-            "states has dtype float64",
-        ),
+        (lambda: Decisions.from_mdp(MDP.deterministic([[0], [1]]), [1.0]), TypeError, "states has dtype float64"),
         (lambda: Decisions.from_mdp("x", [0]), TypeError, "mdp is str: pass an MDP"),
         (lambda: Decisions.from_mdp(masked_world()[0], [0], [0.5]), TypeError, "actions has dtype float64"),
         (
@@ -313,11 +305,7 @@ def wide(*names, **options):
             ValueError,
             r"actions\[0\] is out of range \(it is 3\): pass numbers from 0 to 2, or -1",
         ),
-        (
-            lambda: Decisions.from_mdp(masked_world()[0], [0, 1], [0]),
-            ValueError,
-            "actions has 1 entries, states 2",
-        ),
+        (lambda: Decisions.from_mdp(masked_world()[0], [0, 1], [0]), ValueError, "actions has 1 entries, states 2"),
         (
             lambda: Decisions.from_mdp(masked_world()[0], [1, 0], [2, 2]),
             ValueError,
@@ -339,16 +327,8 @@ def wide(*names, **options):
             ValueError,
             r"features\[1\] has rows of different",
         ),
-        (
-            long({"taken": [1] * 6}, chosen="taken"),
-            ValueError,
-            r"decision 0 \(ann, 1\) has more than one row",
-        ),
-        (
-            long({"mode": ["bus"] * 6}, option="mode"),
-            ValueError,
-            r"decision 0 \(ann, 1\) repeats option 'bus'",
-        ),
+        (long({"taken": [1] * 6}, chosen="taken"), ValueError, r"decision 0 \(ann, 1\) has more than one row"),
+        (long({"mode": ["bus"] * 6}, option="mode"), ValueError, r"decision 0 \(ann, 1\) repeats option 'bus'"),
         (long(decision="trip", subject="person"), ValueError, "'person' changes in row 3, within decision 0"),
         (long(features="mode"), TypeError, "column 'mode' has dtype"),
         (long(features="speed"), ValueError, "no column 'speed'"),
@@ -357,7 +337,7 @@ def wide(*names, **options):
         (wide("a", choice="c"), ValueError, "column 'c' is 'b' in row 0"),
         (wide(uneven=True), ValueError, "features have"),
     ],
-)
+)  # fmt: skip
 def test_bad_sources_are_named(call, error, message):
     with pytest.raises(error, match=message):
         call()

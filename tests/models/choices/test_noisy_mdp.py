@@ -206,10 +206,10 @@ def test_priors_of_a_variance_are_positive(prior):
 
 def test_data_without_a_choice_between_options_are_refused_in_learning_alone():
     data = Decisions.from_list([np.eye(3)[:2], np.eye(3)[1:2]], [-1, 0])
-    model, told = NoisyMDP(4.0), "no decision has two legal options and a known choice"
-    with pytest.raises(ValueError, match=told):
+    model, stated = NoisyMDP(4.0), "no decision has two legal options and a known choice"
+    with pytest.raises(ValueError, match=stated):
         model(data)
-    with pytest.raises(ValueError, match=told):
+    with pytest.raises(ValueError, match=stated):
         model.check(data._replace(choice=np.array([0, 0]), weight=np.array([0, 2])))
     model.check(data, condition=False)
     assert model.simulate(jax.random.key(0), data).data.choice[1] == 0
@@ -255,9 +255,9 @@ def test_simulated_values_come_from_the_prior():
     who = np.arange(500)
     offered = Decisions.from_list([[[1.0], [0.0]]] * 500, subject=who)
     made = NoisyMDP(dist.HalfNormal(2.0), "features").simulate(jax.random.key(2), offered)
-    told = {name: np.asarray(value, float) for name, value in made.parameters.items()}
-    assert set(told) == {"kappa", "loc", "v_loc", "theta", "v"}
-    scaled = (told["v"][:, 0] - told["v_loc"]) / np.sqrt(told["kappa"])
+    stated = {name: np.asarray(value, float) for name, value in made.parameters.items()}
+    assert set(stated) == {"kappa", "loc", "v_loc", "theta", "v"}
+    scaled = (stated["v"][:, 0] - stated["v_loc"]) / np.sqrt(stated["kappa"])
     assert kstest(scaled, norm.cdf).pvalue > 1e-3
     assert made.data.num_subjects == 500 and (made.data.choice >= 0).all()
 
@@ -299,11 +299,7 @@ def test_flat_priors_need_choices_that_overlap():
         (lambda: NoisyMDP("wide"), TypeError, "kappa"),
         (lambda: NoisyMDP(None), TypeError, "^kappa is None: give a positive number"),
         (lambda: NoisyMDP(loc_kappa=None), TypeError, "^loc_kappa is None: give a positive number"),
-        (
-            lambda: NoisyMDP(dist.Normal(0.0, 1.0)),
-            ValueError,
-            "kappa has a prior with support .*on the positive reals",
-        ),
+        (lambda: NoisyMDP(dist.Normal(0.0, 1.0)), ValueError, "kappa has a prior with support .*on the positive reals"),
         (lambda: NoisyMDP(dist.Uniform(-1.0, 1.0)), ValueError, "kappa has a prior with support"),
         (lambda: NoisyMDP(dist.Poisson(3.0)), ValueError, "kappa has a prior with support"),
         (
@@ -324,11 +320,7 @@ def test_flat_priors_need_choices_that_overlap():
         (lambda: NoisyMDP(1.0, "values"), ValueError, "kind must be 'tabular' or 'features', not 'values'"),
         (lambda: NoisyMDP(1.0, beta=1.5), ValueError, r"beta must be a number in \(0, 1\]"),
         (lambda: NoisyMDP(1.0, action_rewards=-1.0), ValueError, "action_rewards must be a positive number"),
-        (
-            lambda: NoisyMDP(1.0, action_rewards=float("inf")),
-            ValueError,
-            "make both finite, or both infinite",
-        ),
+        (lambda: NoisyMDP(1.0, action_rewards=float("inf")), ValueError, "make both finite, or both infinite"),
         (
             lambda: NoisyMDP(1.0).check(Decisions.from_list([[[1.0, 0.2]]], [0])),
             ValueError,
@@ -336,7 +328,7 @@ def test_flat_priors_need_choices_that_overlap():
         ),
         (lambda: NoisyMDP(1.0).check([1, 2]), TypeError, "data is list, not Decisions"),
     ],
-)
+)  # fmt: skip
 def test_bad_input_is_named(make, error, message):
     with pytest.raises(error, match=message):
         make()

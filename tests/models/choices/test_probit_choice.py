@@ -177,16 +177,6 @@ def test_hessians_are_differences_of_gradients(points):
     np.testing.assert_allclose(along(points, direction), (more - less) / (2 * step), atol=1e-8, rtol=1e-7)
 
 
-def test_padding_and_order_change_nothing():
-    random = np.random.default_rng(0)
-    utilities, chosen = random.normal(scale=10, size=(50, 4)), random.integers(4, size=50)
-    order = np.argsort(random.random((50, 6)), axis=1)
-    padded = np.take_along_axis(np.pad(utilities, ((0, 0), (0, 2)), constant_values=np.nan), order, 1)
-    plain = log_prob(utilities, np.ones((50, 4), bool), chosen, nodes=48)
-    moved = log_prob(padded, order < 4, (order == chosen[:, None]).argmax(1), nodes=48)
-    np.testing.assert_allclose(moved, plain, rtol=1e-11, atol=1e-12)
-
-
 def test_what_is_not_legal_is_impossible_and_has_no_gradient():
     legal = np.array([[True, False, True]] * 3)
     points = np.array([[1.0, np.nan, 0.0], [1.0, np.nan, 0.0], [1.0, 5.0, 0.0]])
@@ -213,19 +203,13 @@ def test_draws_have_the_probabilities():
     ("arguments", "message"),
     [
         (([[0.0, 1.0], [np.inf, 0.0]],), r"utilities\[1, 0\] is inf"),
-        (
-            ([[0.0, 1.0]] * 3, [[True, True], [False, True], [False, False]]),
-            r"legal\[2\] has no legal option",
-        ),
+        (([[0.0, 1.0]] * 3, [[True, True], [False, True], [False, False]]), r"legal\[2\] has no legal option"),
         (([0.0, 1.0], [True, True, True]), r"legal is bool \(3,\): pass booleans \(\.\.\., 2\)"),
         (([0.0, 1.0], [1, 0]), "legal is int"),
         ((1.0,), r"utilities has shape \(\)"),
-        (
-            (np.zeros((3, 2)), np.ones((4, 2), bool)),
-            r"utilities has shape \(3, 2\), legal \(4, 2\): give batch axes",
-        ),
+        ((np.zeros((3, 2)), np.ones((4, 2), bool)), r"utilities has shape \(3, 2\), legal \(4, 2\): give batch axes"),
     ],
-)
+)  # fmt: skip
 def test_bad_input_is_named(arguments, message):
     with pytest.raises(ValueError, match=message):
         ProbitChoice(*(np.asarray(x) for x in arguments))

@@ -83,11 +83,11 @@ def test_a_value_far_outside_is_told_once():
     x = np.linspace(0, 50, 40)
     x[[7, 8]] = 15_000, 14_000
     table = {"who": ["A"] * 40, "when": np.arange(100, 140), "x": x}
-    with pytest.warns(UserWarning) as told:
+    with pytest.warns(UserWarning) as caught:
         Trajectories.from_table(table, sequence="who", time="when", features="x", step=1)
-    assert len(told) == 1 and told[0].filename == __file__
+    assert len(caught) == 1 and caught[0].filename == __file__
     for words in ("(A)", "107", "'x'", "15000"):
-        assert words in str(told[0].message)
+        assert words in str(caught[0].message)
 
 
 DATES = [

@@ -256,10 +256,7 @@ def test_names_of_regressors():
     [
         (lambda: AutoregressiveGaussianEmission(2, 0), "order"),
         (lambda: AutoregressiveGaussianEmission(2, strength=0.0), "strength is not positive"),
-        (
-            lambda: AutoregressiveGaussianEmission(2, coefficients=np.eye(2)),
-            r"must be a number or of shape \(2, 3\)",
-        ),
+        (lambda: AutoregressiveGaussianEmission(2, coefficients=np.eye(2)), r"must be a number or of shape \(2, 3\)"),
         (lambda: AutoregressiveGaussianEmission(2, covariance=-1.0), "covariance is not positive definite"),
         (
             lambda: RoleHMM(2, AutoregressiveGaussianEmission(2)).check(
@@ -269,7 +266,7 @@ def test_names_of_regressors():
         ),
         (lambda: ProductEmission({"pose": AutoregressiveGaussianEmission(2)}), "has lags"),
     ],
-)
+)  # fmt: skip
 def test_bad_input(make, message):
     with pytest.raises((TypeError, ValueError), match=message):
         make()

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import stats
 
-from ethogram.models.chains.conjugate_chain import ChainEmission
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.emissions import (
     BinomialEmission,
@@ -17,7 +15,6 @@ from ethogram.models.emissions import (
     GaussianMixtureEmission,
     KnownCovarianceEmission,
 )
-from ethogram.models.emissions.emission import Emission
 from ethogram.models.families.exponential_family import Known, PartlyKnown, expected_statistics, natural_step
 from ethogram.models.hooks import overrides
 
@@ -215,17 +212,6 @@ def test_defaults():
     assert GaussianMixtureEmission(2, 3, 0.5).prior(4)["weight"].standard().concentration.shape == (4, 3)
 
 
-def test_emissions_are_pytrees(cases, name):
-    """Priors are leaves, sizes are structure: a second prior compiles nothing new."""
-    emission = cases.emission(name)
-    other = jax.tree.map(
-        lambda x: np.asarray(x) * 1.5 if jnp.issubdtype(x.dtype, jnp.floating) else x, emission
-    )
-    assert jax.tree.structure(emission) == jax.tree.structure(other)
-    priors = [jax.tree.leaves(one.prior(2)) for one in (emission, other)]
-    assert not all(np.array_equal(*pair) for pair in zip(*priors, strict=True))
-
-
 def test_known_rows():
     """Parameters of a state that the user knows."""
     mean = np.array([[0.0, 1.0], [NAN, NAN]])
@@ -251,111 +237,62 @@ def data_of(x):
 
 
 SYMBOLS = np.array([[[0], [1], [2]]])
-BAD = {
-    "covariance not positive definite": (
-        lambda: GaussianEmission(2, scale=np.array([[1.0, 2.0], [2.0, 1.0]])),
-        ValueError,
-        "scale is not positive definite",
-    ),
-    "covariance not symmetric": (
-        lambda: KnownCovarianceEmission(np.array([[1.0, 0.5], [0.0, 1.0]])),
-        ValueError,
-        "covariance is not symmetric",
-    ),
-    "known covariance not positive definite": (
-        lambda: KnownCovarianceEmission(-np.eye(2)),
-        ValueError,
-        "^covariance is not positive definite",
-    ),
-    "covariance of means not positive definite": (
-        lambda: KnownCovarianceEmission(np.eye(2), mean_covariance=-1.0),
-        ValueError,
-        "^mean_covariance is not positive definite",
-    ),
-    "covariance not a matrix": (
-        lambda: KnownCovarianceEmission(np.ones(2)),
-        ValueError,
-        "covariance must be a",
-    ),
-    "dof too small": (lambda: GaussianEmission(3, dof=2.0), ValueError, "dof is too small for 3 features"),
-    "mixture dof too small": (lambda: GaussianMixtureEmission(3, 2, dof=1.0), ValueError, "dof is too small"),
-    "strength of zero": (lambda: GaussianEmission(2, strength=0.0), ValueError, "strength is not positive"),
-    "mean of another size": (
-        lambda: GaussianEmission(2, mean=np.zeros(3)),
-        ValueError,
-        r"mean has shape \(3,\): it must be a number or of shape \(2\) or of shape \(state, 2\)",
-    ),
-    "scale of another size": (
-        lambda: GaussianEmission(2, scale=np.eye(3)),
-        ValueError,
-        r"scale has shape \(3, 3\)",
-    ),
-    "integers as mean": (
-        lambda: GaussianEmission(2, mean=np.zeros(2, int)),
-        TypeError,
-        "mean has dtype int64, not a float",
-    ),
-    "NaN as mean": (lambda: GaussianEmission(2, mean=NAN), ValueError, "mean is not finite"),
-    "no features": (lambda: GaussianEmission(0), ValueError, "num_features must be at least 1"),
-    "no components": (lambda: GaussianMixtureEmission(2, 0), ValueError, "num_components must be at least 1"),
-    "no categories": (lambda: CategoricalEmission(0), ValueError, "num_categories must be at least 1"),
-    "negative concentration": (lambda: CategoricalEmission(2, -1.0), ValueError, "is negative"),
-    "no trials": (lambda: BinomialEmission(0), ValueError, "total_count must hold integers of at least 1"),
-    "trials not whole": (lambda: BinomialEmission(2.5), ValueError, "total_count must hold integers"),
-    "no failures": (lambda: BinomialEmission(2, failures=0.0), ValueError, r"failures\[0\] is not positive"),
-    "category too high": (
-        lambda: CategoricalEmission(2).read(data_of(SYMBOLS)),
-        ValueError,
-        r"observations\[0, 2, 0\] lies outside the 2 categories",
-    ),
-    "category below zero": (
-        lambda: CategoricalEmission(3).read(data_of(SYMBOLS - 1)),
-        ValueError,
-        r"observations\[0, 0, 0\] lies outside",
-    ),
-    "two symbols per frame": (
-        lambda: CategoricalEmission(3).read(data_of(np.zeros((1, 3, 2), int))),
-        ValueError,
-        "has 2 features, but the emission has num_features=1",
-    ),
-    "symbols that are not whole": (
-        lambda: CategoricalEmission(3).read(data_of(SYMBOLS + 0.5)),
-        ValueError,
-        r"observations\[0, 0, 0\] lies outside the 3 categories \(it is 0.5\)",
-    ),
-    "count above total_count": (
-        lambda: BinomialEmission(1).read(data_of(SYMBOLS)),
-        ValueError,
-        r"observations\[0, 2, 0\] lies outside total_count",
-    ),
-    "counts of -1": (
-        lambda: BinomialEmission(2).read(data_of(SYMBOLS - 1)),
-        ValueError,
-        r"observations\[0, 0, 0\] lies outside total_count \(it is -1.\): use 0..\[2\], or NaN",
-    ),
-    "booleans": (
-        lambda: GaussianEmission(1).read(data_of(SYMBOLS == 1)),
-        TypeError,
-        "data.observations has dtype bool: this emission needs numbers",
-    ),
-    "too few features": (
-        lambda: KnownCovarianceEmission(np.eye(2)).read(data_of(SYMBOLS + 0.0)),
-        ValueError,
-        "has 1 features, but the emission has num_features=2",
-    ),
-    "nothing to read": (
-        lambda: GaussianEmission(1).read(data_of(SYMBOLS)._replace(observations=None)),
-        ValueError,
-        "observations is None",
-    ),
-}
+TWO = np.array([[1.0, 2.0], [2.0, 1.0]])
+"""No covariance, though symmetric."""
 
 
-@pytest.mark.parametrize("name", BAD)
-def test_bad_input_is_refused(name):
-    make, error, message = BAD[name]
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: GaussianEmission(0), ValueError, "num_features must be at least 1"),
+        (lambda: GaussianEmission(2, scale=TWO), ValueError, "scale is not positive definite"),
+        (lambda: GaussianEmission(3, dof=2.0), ValueError, "dof is too small for 3 features"),
+        (lambda: GaussianEmission(2, strength=0.0), ValueError, "strength is not positive"),
+        (lambda: GaussianEmission(2, mean=np.zeros(2, int)), TypeError, "mean has dtype int64, not a float"),
+        (lambda: GaussianEmission(2, mean=NAN), ValueError, "mean is not finite"),
+        (lambda: GaussianEmission(2, mean=np.zeros(3)), ValueError, r"mean has shape \(3,\): .* of shape \(state, 2\)"),
+        (lambda: GaussianEmission(2, scale=np.eye(3)), ValueError, r"scale has shape \(3, 3\): .* of shape \(2, 2\)"),
+        (lambda: GaussianEmission(2, dof=np.ones((2, 2))), ValueError, r"dof has shape \(2, 2\): it must be a number"),
+        (lambda: KnownCovarianceEmission(np.triu(TWO)), ValueError, "covariance is not symmetric"),
+        (lambda: KnownCovarianceEmission(-np.eye(2)), ValueError, "^covariance is not positive definite"),
+        (lambda: KnownCovarianceEmission(np.ones(2)), ValueError, "covariance must be a"),
+        (lambda: KnownCovarianceEmission(np.eye(2), mean_covariance=-1.0), ValueError, "^mean_covariance is not pos"),
+        (lambda: KnownCovarianceEmission(np.eye(2), mean=[0.0, 0.0, 0.0]), ValueError, "mean has shape"),
+        (lambda: GaussianMixtureEmission(2, 0), ValueError, "num_components must be at least 1"),
+        (lambda: GaussianMixtureEmission(3, 2, dof=1.0), ValueError, "dof is too small"),
+        (lambda: GaussianMixtureEmission(2, 2, strength=np.array([1.0, 2.0])), ValueError, "it must be a number$"),
+        (lambda: CategoricalEmission(0), ValueError, "num_categories must be at least 1"),
+        (lambda: CategoricalEmission(2, -1.0), ValueError, "is negative"),
+        (lambda: CategoricalEmission(3, concentration=[1.0, 1.0]), ValueError, "concentration has shape"),
+        (lambda: BinomialEmission(0), ValueError, "total_count must hold integers of at least 1"),
+        (lambda: BinomialEmission(2.5), ValueError, "total_count must hold integers"),
+        (lambda: BinomialEmission([5, 5, 5]), ValueError, r"total_count has shape \(3,\): give a number, or 1"),
+        (lambda: BinomialEmission(2, failures=0.0), ValueError, r"failures\[0\] is not positive"),
+        (lambda: BinomialEmission(5, num_features=0), ValueError, "num_features must be at least 1"),
+    ],
+)  # fmt: skip
+def test_bad_parameters_are_refused(make, error, message):
     with pytest.raises(error, match=message):
         make()
+
+
+@pytest.mark.parametrize(
+    ("emission", "x", "error", "message"),
+    [
+        (CategoricalEmission(2), SYMBOLS, ValueError, r"observations\[0, 2, 0\] lies outside the 2 categories"),
+        (CategoricalEmission(3), SYMBOLS - 1, ValueError, r"observations\[0, 0, 0\] lies outside"),
+        (CategoricalEmission(3), SYMBOLS + 0.5, ValueError, r"lies outside the 3 categories \(it is 0.5\)"),
+        (CategoricalEmission(3), np.zeros((1, 3, 2), int), ValueError, "has 2 features, but the emission has num_feat"),
+        (BinomialEmission(1), SYMBOLS, ValueError, r"observations\[0, 2, 0\] lies outside total_count"),
+        (BinomialEmission(2), SYMBOLS - 1, ValueError, r"lies outside total_count \(it is -1.\): use 0..\[2\], or NaN"),
+        (GaussianEmission(1), SYMBOLS == 1, TypeError, "observations has dtype bool: this emission needs numbers"),
+        (GaussianEmission(1), None, ValueError, "observations is None"),
+        (KnownCovarianceEmission(np.eye(2)), SYMBOLS + 0.0, ValueError, "has 1 features, but the emission has num_"),
+    ],
+)  # fmt: skip
+def test_data_that_do_not_fit_are_refused(emission, x, error, message):
+    with pytest.raises(error, match=message):
+        emission.read(data_of(SYMBOLS)._replace(observations=x))
 
 
 def test_missing_frames_may_hold_anything():
@@ -393,49 +330,6 @@ def test_known_components_of_a_mixture_are_held():
     np.testing.assert_allclose(means["mean_covariance"].covariance[0, 0], [[2.0]])
     with pytest.raises(ValueError, match="weight, mean, covariance"):
         GaussianMixtureEmission(1, 2, known=Known(weight)).prior(2)
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: GaussianMixtureEmission(2, 2, strength=np.array([1.0, 2.0])), "it must be a number$"),
-        (lambda: GaussianEmission(2, dof=np.ones((2, 2))), r"dof has shape \(2, 2\): it must be a number or"),
-        (lambda: GaussianEmission(2, scale=np.eye(3)), r"it must be a number or of shape \(2, 2\) or"),
-        (lambda: GaussianEmission(2, mean=[0.0, 0.0, 0.0]), r"mean has shape \(3,\): it must be a number"),
-        (lambda: BinomialEmission([5, 5, 5]), r"total_count has shape \(3,\): give a number, or 1"),
-        (lambda: KnownCovarianceEmission(np.eye(2), mean=[0.0, 0.0, 0.0]), "mean has shape"),
-        (lambda: CategoricalEmission(3, concentration=[1.0, 1.0]), "concentration has shape"),
-        (lambda: BinomialEmission(5, num_features=0), "num_features must be at least 1"),
-    ],
-)
-def test_parameters_of_a_wrong_shape_are_named(make, message):
-    with pytest.raises(ValueError, match=message):
-        make()
-
-
-@pytest.mark.parametrize(
-    ("base", "name", "hook"),
-    [
-        (CategoricalEmission, "symbol_tabel", "symbol_table"),
-        (CategoricalEmission, "start_feature", "start_features"),
-        (GaussianEmission, "chain_feature", "chain_features"),
-        (GaussianEmission, "label_statistic", "label_statistics"),
-        (BinomialEmission, "site_dim", "site_dims"),
-        (Emission, "chain_weight", "chain_weights"),
-        (ChainEmission, "symbols_table", "symbol_table"),
-        (ChainEmission, "expected_log_likelihoods", "expected_log_likelihood"),
-    ],
-)
-def test_a_misspelt_hook_is_refused_where_the_class_is_defined(base, name, hook):
-    with pytest.raises(TypeError, match=rf"Wrong[.]{name} looks like a misspelling of the hook {hook}:"):
-        type("Wrong", (base,), {name: lambda *_: None})
-
-
-def test_a_hook_that_is_no_method_is_refused():
-    with pytest.raises(
-        TypeError, match=r"Wrong[.]symbol_table overrides the hook symbol_table: make it a method"
-    ):
-        type("Wrong", (CategoricalEmission,), {"symbol_table": None})
 
 
 @pytest.mark.parametrize(

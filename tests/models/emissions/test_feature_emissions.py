@@ -353,3 +353,10 @@ def test_degrees_of_a_turn_are_angles_those_of_positions_are_not(name, unit, ref
             ValueError, match="feature 'heading' is in 'Degrees', and a VonMisesEmission takes radians"
         ):
             VonMisesEmission().read(data)
+
+
+def test_parts_of_a_product_keep_the_names_of_their_features():
+    emission = ProductEmission({"step": GammaEmission(), "pose": GaussianEmission(2)})
+    names = emission.site_coords(["step", "x", "y"])
+    assert names == {"step_feature": ["step"], "pose_feature": ["x", "y"], "pose_next_feature": ["x", "y"]}
+    assert emission.site_coords(None) == {}

@@ -5,7 +5,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ethogram.models.families.conjugate_block import ConjugateBlock
 from ethogram.models.families.exponential_family import Beta, Dirichlet, Normal, NormalInverseWishart
 
 
@@ -22,33 +21,21 @@ def test_types_of_arguments():
 @pytest.mark.parametrize(
     ("build", "error", "message"),
     [
-        (
-            lambda: Dirichlet.from_standard([[1.0, 1.0], [1.0, -0.5]]),
-            ValueError,
-            r"concentration\[1, 1\] is neg",
-        ),
-        (
-            lambda: Dirichlet.from_standard([[1.0, 1.0], [0.0, 0.0]]),
-            ValueError,
-            r"concentration\[1\] is a row of",
-        ),
+        (lambda: Dirichlet.from_standard([[1.0, 1.0], [1.0, -0.5]]), ValueError, r"concentration\[1, 1\] is neg"),
+        (lambda: Dirichlet.from_standard([[1.0, 1.0], [0.0, 0.0]]), ValueError, r"concentration\[1\] is a row of"),
         (lambda: Dirichlet.from_standard([1.0, np.nan]), ValueError, r"concentration\[1\] is not finite"),
         (lambda: Dirichlet.from_standard(1.0), ValueError, "pass shape"),
         (lambda: Dirichlet.from_standard(np.ones((2, 0))), ValueError, "pass shape"),
         (lambda: Dirichlet.from_standard(np.array([1, 2])), TypeError, r"concentration\.astype\(float\)"),
         (lambda: Dirichlet.from_standard(jnp.array([True, False])), TypeError, "dtype bool"),
-        (
-            lambda: Dirichlet.from_standard([[1.0, 2.0], [1.0]]),
-            TypeError,
-            "neither a real number nor an array",
-        ),
+        (lambda: Dirichlet.from_standard([[1.0, 2.0], [1.0]]), TypeError, "neither a real number nor an array"),
         (lambda: Dirichlet.from_standard(["a", "b"]), TypeError, "neither a real number"),
         (lambda: Beta.from_standard(0.0, 1.0), ValueError, r"successes is not positive \(it is 0"),
         (lambda: Beta.from_standard(1.0, [2.0, -1.0]), ValueError, r"failures\[1\] is not positive"),
         (lambda: Beta.from_standard(np.ones(2), np.ones(3)), ValueError, "broadcast"),
         (lambda: Beta.from_standard(np.ones(2), np.inf), ValueError, "failures is not finite"),
     ],
-)
+)  # fmt: skip
 def test_bad_arguments_are_named(build, error, message):
     with pytest.raises(error, match=message):
         build()
@@ -62,26 +49,3 @@ def test_values_are_not_checked_while_tracing():
     jax.jit(NormalInverseWishart.from_standard)(mean, 1.0, 0.0, covariance)
     with pytest.raises(ValueError, match="broadcast"):
         jax.jit(Beta.from_standard)(jnp.ones(2), jnp.ones(3))
-
-
-@pytest.mark.parametrize(
-    ("base", "name", "hook"),
-    [
-        (Dirichlet, "inner_points", "inner_point"),
-        (Beta, "check_points", "check_point"),
-        (Normal, "expected_statistic", "expected_statistics"),
-        (NormalInverseWishart, "divergance", "divergence"),
-        (ConjugateBlock, "log_partitions", "log_partition"),
-        (ConjugateBlock, "natral", "natural"),
-    ],
-)
-def test_a_misspelt_method_is_refused_where_the_class_is_defined(base, name, hook):
-    with pytest.raises(TypeError, match=rf"Wrong[.]{name} looks like a misspelling of the hook {hook}:"):
-        type("Wrong", (base,), {name: lambda *_: None})
-
-
-def test_a_misspelt_field_is_refused_and_one_in_place_of_a_method():
-    with pytest.raises(TypeError, match=r"Wrong[.]naturals looks like a misspelling of the hook natural:"):
-        type("Wrong", (ConjugateBlock,), {"__annotations__": {"naturals": tuple}})
-    with pytest.raises(TypeError, match=r"Wrong[.]mean overrides the hook mean: make it a method"):
-        type("Wrong", (ConjugateBlock,), {"__annotations__": {"mean": tuple}})

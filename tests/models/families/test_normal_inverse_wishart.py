@@ -263,11 +263,7 @@ GOOD = {"mean": np.zeros(2), "strength": 1.0, "dof": 4.0, "scale": np.eye(2)}
         ({"strength": np.array(1)}, TypeError, r"strength\.astype\(float\)"),
         ({"scale": -np.eye(2)}, ValueError, "scale is not positive definite"),
         ({"scale": np.array([[1.0, 0.5], [0.0, 1.0]])}, ValueError, "scale is not symmetric"),
-        (
-            {"scale": np.stack([np.eye(2), np.ones((2, 2))])},
-            ValueError,
-            r"scale\[1\] is not positive definite",
-        ),
+        ({"scale": np.stack([np.eye(2), np.ones((2, 2))])}, ValueError, r"scale\[1\] is not positive definite"),
         ({"scale": np.eye(3)}, ValueError, "give mean"),
         ({"scale": np.full((2, 2), np.nan)}, ValueError, r"scale\[0, 0\] is not finite"),
         ({"mean": 0.0}, ValueError, "give mean"),
@@ -275,7 +271,7 @@ GOOD = {"mean": np.zeros(2), "strength": 1.0, "dof": 4.0, "scale": np.eye(2)}
         ({"origin": np.zeros(3)}, ValueError, "origin has shape"),
         ({"origin": [0.0, np.nan]}, ValueError, r"origin\[1\] is not finite"),
     ],
-)
+)  # fmt: skip
 def test_bad_arguments_are_named(change, error, message):
     with jax.enable_x64(False), pytest.raises(error, match=message):  # one of them is lost in float32 only
         NormalInverseWishart.from_standard(**(GOOD | change))

@@ -46,10 +46,10 @@ def test_known_rows_of_probabilities():
             divergence = q.kl(p), q.kl(p.block), q.log_partition()
             return q.expected_statistics(), q.block.expected_statistics(), divergence, moved, moved.mean()
 
-        (expected,), (beneath,), divergence, moved, mean = jax.device_get(everything(partly, prior))
+        (expected,), (of_block,), divergence, moved, mean = jax.device_get(everything(partly, prior))
         np.testing.assert_allclose(expected[0, :2], np.log([0.7, 0.3]), rtol=1e-6)
         assert np.isneginf(expected[0, 2])
-        np.testing.assert_array_equal(expected[1], beneath[1])
+        np.testing.assert_array_equal(expected[1], of_block[1])
         assert divergence[0][0] == 0 and divergence[0][1] > 0
         np.testing.assert_array_equal(*divergence[:2])
         assert divergence[2][0] == 0 and divergence[2][1] != 0
@@ -81,7 +81,7 @@ def test_known_mean_and_covariance_under_jit_vmap_and_grad():
     after = jax.jit(natural_step)(start, start, data, 1.0, 0.5)["emission"]
     np.testing.assert_allclose(after.mean().mean[1], [0.5, 2.0])
     np.testing.assert_allclose(after.mean().covariance[1], [[2, 0.5], [0.5, 1]])
-    assert np.all(np.isposinf(after.mean().covariance[0]))  # as of the block beneath, of 2.6 degrees
+    assert np.all(np.isposinf(after.mean().covariance[0]))  # as of its block, of 2.6 degrees
     expected = jax.jit(lambda b: b.expected_statistics())
     location, strength, dof, scatter = expected(after)
     precision = np.linalg.inv([[2, 0.5], [0.5, 1]])
@@ -120,27 +120,17 @@ gaussians = NormalInverseWishart.from_standard(np.zeros((2, 2)), 1.0, 4.0, np.ey
 @pytest.mark.parametrize(
     ("block", "value", "error", "message"),
     [
-        (
-            rows,
-            [[0.5, 0.4], [NAN, NAN]],
-            ValueError,
-            r"sum over the last axis of known\[0\] is not 1.*divide",
-        ),
+        (rows, [[0.5, 0.4], [NAN, NAN]], ValueError, r"sum over the last axis of known\[0\] is not 1.*divide"),
         (rows, [[NAN, NAN], [1.5, -0.5]], ValueError, r"known\[1, 1\] is negative"),
         (rows, [[NAN, 0.5], [0.5, 0.5]], ValueError, r"known\[0\] is NaN in part"),
         (rows, [0.5, 0.5], ValueError, r"known has shape \(2,\): give it the shape \(2, 2\)"),
         (rows, [[np.inf, 0.5], [0.5, 0.5]], ValueError, r"known\[0, 0\] is infinite"),
         (rows, np.eye(2, dtype=int), TypeError, r"known\.astype\(float\)"),
         (rows, (np.eye(2), np.eye(2)), ValueError, "known has 2 parts, not the 1"),
-        (
-            gaussians,
-            (np.zeros((2, 2)), -np.stack([np.eye(2)] * 2)),
-            ValueError,
-            r"known.covariance\[0\] is not pos",
-        ),
+        (gaussians, (np.zeros((2, 2)), -np.stack([np.eye(2)] * 2)), ValueError, r"known.covariance\[0\] is not pos"),
         (Beta.from_standard(1.0, 1.0), 1.2, ValueError, r"known is not a probability \(it is 1.2"),
     ],
-)
+)  # fmt: skip
 def test_impossible_values_are_named(block, value, error, message):
     with pytest.raises(error, match=message):
         PartlyKnown.from_known(block, Known(value))

@@ -135,34 +135,6 @@ def test_only_what_occurs_is_carried(trace_oracle):
     )
 
 
-def test_padding_order_and_names_of_intents_change_nothing(trace_oracle):
-    """The program is that of the local step, but for the padding."""
-    traces = draw_traces(trace_oracle, 3)
-    model = AgentMarkov(S, A, 3, stay_accuracy=0.8, stickiness=None).bind(trajectories(traces, padding=2))
-    blocks = drawn_blocks(model, 1)
-    expected = expect(blocks)
-    order = [2, 0, 1]
-
-    def renamed(name, x):
-        if name == "weights":
-            return x
-        axes = AXES[name]
-        x = np.asarray(x.concentration)
-        for axis in axes:
-            index = order + ([3] if x.shape[axis] == 4 else [])
-            x = np.take(x, index, axis)
-        return type(expected[name])(x)
-
-    def value_of(expected, data):
-        return local_step(model, expected, model.arrange(data))[0]
-
-    value = value_of(expected, trajectories(traces, padding=2))
-    for data in (trajectories(traces), trajectories(traces[::-1], padding=2)):
-        np.testing.assert_allclose(value_of(expected, data), value, rtol=1e-12)
-    other = {name: renamed(name, x) for name, x in expected.items()}
-    np.testing.assert_allclose(value_of(other, trajectories(traces, padding=2)), value, rtol=1e-12)
-
-
 @jax.jit
 def merged(model, blocks, keep, drop):
     return model.relabelled(blocks, keep, drop), model.state_mass(blocks)
@@ -206,23 +178,14 @@ BAD_ARGUMENTS = {
     "accuracy": ({"stay_accuracy": 0.0}, r"stay_accuracy must be a scalar in \(0, 1\]"),
     "gem": ({"beta_prior": "gem"}, 'beta_step="coordinate"'),
     "rows": ({"rows": "some"}, "rows must be 'visited', 'all' or 'shared', not 'some'"),
-    "weights of sticks": (
-        {"weights": [0.5, 0.5], "truncation": 1},
-        'weights are given, and beta_prior="stick"',
-    ),
-    "weights, too few": (
-        {"weights": [0.5, 0.5], "beta_prior": "fixed"},
-        r"weights has shape \(2,\): give one for",
-    ),
-    "weights of 0": (
-        {"weights": [0.0, 1.0], "truncation": 1, "beta_prior": "fixed"},
-        r"weights\[0\] is not above 0",
-    ),
+    "weights of sticks": ({"weights": [0.5, 0.5], "truncation": 1}, 'weights are given, and beta_prior="stick"'),
+    "weights, too few": ({"weights": [0.5, 0.5], "beta_prior": "fixed"}, r"weights has shape \(2,\): give one for"),
+    "weights of 0": ({"weights": [0.0, 1.0], "truncation": 1, "beta_prior": "fixed"}, r"weights\[0\] is not above 0"),
     "weights, no distribution": (
         {"weights": [0.5, 0.6], "truncation": 1, "beta_prior": "fixed"},
         "weights sums to 1.1, not 1",
     ),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("arguments", "message"), BAD_ARGUMENTS.values(), ids=BAD_ARGUMENTS)

@@ -70,16 +70,8 @@ def test_entries_and_actions_have_their_own_rows():
             ValueError,
             "at_least of stay, 0.8, is above at_most, 0.2",
         ),
-        (
-            lambda: IntentConstraints.entry(-1, 0, equal=0.5),
-            ValueError,
-            "intent must be at least 0, not -1",
-        ),
-        (
-            lambda: IntentConstraints.stay([4], equal=0.5),
-            ValueError,
-            r"stay equal to 0.5: states has 4, outside 0..3",
-        ),
+        (lambda: IntentConstraints.entry(-1, 0, equal=0.5), ValueError, "intent must be at least 0, not -1"),
+        (lambda: IntentConstraints.stay([4], equal=0.5), ValueError, r"stay equal to 0.5: states has 4, outside 0..3"),
         (lambda: IntentConstraints.stay([0], [2], equal=0.5), ValueError, r"actions has 2, outside 0..1"),
         (
             lambda: IntentConstraints.never_switch(np.ones(3, bool)),
@@ -92,15 +84,11 @@ def test_entries_and_actions_have_their_own_rows():
             r"actions is a mask of shape \(3,\), not \(2,\)",
         ),
         (lambda: IntentConstraints.never_switch([0.5]), TypeError, "states must be a mask or indices"),
-        (
-            lambda: IntentConstraints.entry(0, 3, equal=0.5),
-            ValueError,
-            "entry from intent 0 to 3.*: 3 is outside 0..2",
-        ),
+        (lambda: IntentConstraints.entry(0, 3, equal=0.5), ValueError, "entry from intent 0 to 3.*: 3 is outside 0..2"),
         (lambda: IntentConstraints.action(2, equal=0.5), ValueError, "2 is outside 0..1"),
         (lambda: "never", TypeError, "constraints must be an IntentConstraints, not str"),
     ],
-)
+)  # fmt: skip
 def test_statements_that_make_no_sense_are_named(known, error, message):
     with pytest.raises(error, match=message):
         AgentMarkov(S, A, K, constraints=known())

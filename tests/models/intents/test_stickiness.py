@@ -239,11 +239,8 @@ BAD = {
     "pool": ({"pool": "all"}, "pool must be"),
     "prior": ({"pool": "shared", "pool_prior": [1.0, 0.0]}, "pool_prior must be two numbers above 0"),
     "alone": ({"pool_prior": [1.0, 1.0]}, "pool is None"),
-    "bounds": (
-        {"pool": "shared", "constraints": IntentConstraints.never_switch([0])},
-        "leave one of the two out",
-    ),
-}
+    "bounds": ({"pool": "shared", "constraints": IntentConstraints.never_switch([0])}, "leave one of the two out"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("arguments", "message"), BAD.values(), ids=BAD)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import warnings
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -19,43 +22,13 @@ def table_of(world):
     return np.asarray(world.probability(states, actions, after))
 
 
-LAKE = ("SFFF", "FHFH", "FFFH", "HFFG")
-DIRECTIONS = ((0, -1), (1, 0), (0, 1), (-1, 0))
-
-
-def moved(row, column, direction, shape):
-    ahead = row + DIRECTIONS[direction][0], column + DIRECTIONS[direction][1]
-    return tuple(min(max(x, 0), most - 1) for x, most in zip(ahead, shape, strict=True))
-
-
-def frozen_lake():
-    """The slippery lake: a step goes as meant or to either side, in a third of cases each; holes and goal are ends."""
-    table = {}
-    for state in range(16):
-        place = divmod(state, 4)
-        ended = LAKE[place[0]][place[1]] in "HG"
-        table[state] = {}
-        for action in range(4):
-            entries = []
-            for direction in ((action - 1) % 4, action, (action + 1) % 4):
-                row, column = moved(*place, direction, (4, 4))
-                letter = LAKE[row][column]
-                entries.append((1 / 3, row * 4 + column, float(letter == "G"), letter in "HG"))
-            table[state][action] = [(1.0, state, 0, True)] if ended else entries
-    return table
-
-
-def cliff():
-    """Cliff walking, four rows of twelve: a step costs 1, the cliff 100 and the way back; the goal can be left too."""
-    table = {}
-    for state in range(48):
-        table[state] = {}
-        for action in range(4):
-            row, column = moved(*divmod(state, 12), (3, 2, 1, 0)[action], (4, 12))
-            fell = row == 3 and 0 < column < 11
-            after = 36 if fell else row * 12 + column
-            table[state][action] = [(1.0, after, -100 if fell else -1, after == 47)]
-    return table
+@functools.cache
+def table_in_gymnasium(name):
+    """``P`` of an environment."""
+    gymnasium = pytest.importorskip("gymnasium")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return gymnasium.make(name).unwrapped.P
 
 
 def likelihood(world, reward, demonstrations):
@@ -65,24 +38,24 @@ def likelihood(world, reward, demonstrations):
 
 
 @pytest.mark.parametrize(
-    ("name", "make", "expected"),
+    ("name", "environment", "expected"),
     [
-        ("frozenlake_4x4.npz", frozen_lake, -522.75694),
-        pytest.param("cliffwalking.npz", cliff, -1311.06139, marks=pytest.mark.slow),
+        ("frozenlake_4x4.npz", "FrozenLake-v1", -522.75694),
+        pytest.param("cliffwalking.npz", "CliffWalking-v1", -1311.06139, marks=pytest.mark.slow),
     ],
 )
-def test_toy_texts_are_those_that_are_stored(name, make, expected, stored_file):
+def test_toy_texts_are_those_that_are_stored(name, environment, expected, stored_file):
     """Whose likelihoods were worked out with all actions in the states that end episodes."""
     data = np.load(stored_file(f"gp_irl/{name}"))
     count = len(data["terminal"])
     table = np.zeros((count, 4, count))
     table[tuple(data["T_idx"].T)] = data["T_prob"]
-    world, reward = MDP.from_gymnasium(make(), discount=0.95, terminal_actions="all")
+    world, reward = MDP.from_gymnasium(table_in_gymnasium(environment), discount=0.95, terminal_actions="all")
     np.testing.assert_allclose(table_of(world), table, atol=1e-15)
     np.testing.assert_allclose(reward, data["r_sa"], atol=1e-15)
     assert world.action_mask is None
     assert abs(likelihood(world, data["beta"] * reward, data["demos"]) - expected) < 1e-5
-    closed, same = MDP.from_gymnasium(make(), discount=0.95)
+    closed, same = MDP.from_gymnasium(table_in_gymnasium(environment), discount=0.95)
     np.testing.assert_array_equal(same, reward)
     np.testing.assert_array_equal(closed.action_mask.sum(1), np.where(data["terminal"], 1, 4))
     assert abs(likelihood(closed, data["beta"] * reward, data["demos"]) - expected) > 0.1
@@ -91,8 +64,8 @@ def test_toy_texts_are_those_that_are_stored(name, make, expected, stored_file):
 def test_terminal_states_have_one_action_and_are_worth_nothing():
     """With all of them, a hole in the ice is worth ln 4 / (1 - gamma), and looks no worse than the rest."""
     parts = {"start": np.eye(16)[0], "action_names": ("left", "down", "right", "up")}
-    world, reward = MDP.from_gymnasium(frozen_lake(), discount=0.95, **parts)
-    ends = np.array([letter in "HG" for row in LAKE for letter in row])
+    world, reward = MDP.from_gymnasium(table_in_gymnasium("FrozenLake-v1"), discount=0.95, **parts)
+    ends = np.isin(np.arange(16), (5, 7, 11, 12, 15))
     found = soft_values(world, reward)
     np.testing.assert_allclose(np.asarray(found.values)[ends], 0, atol=1e-12)
     assert (np.asarray(found.values)[~ends] > 0).all()
@@ -101,7 +74,9 @@ def test_terminal_states_have_one_action_and_are_worth_nothing():
         and world.action_names[3] == "up"
         and world.start[0] == 1
     )
-    open_end, _ = MDP.from_gymnasium(frozen_lake(), discount=0.95, terminal_actions="all")
+    open_end, _ = MDP.from_gymnasium(
+        table_in_gymnasium("FrozenLake-v1"), discount=0.95, terminal_actions="all"
+    )
     values = np.asarray(soft_values(open_end, reward).values)
     np.testing.assert_allclose(values[ends], np.log(4) / 0.05, rtol=1e-12)
     assert np.abs(values - 27.7).max() < 0.5
@@ -277,7 +252,7 @@ def test_single_precision_stays_single():
     with jax.enable_x64(False):
         world = MDP.from_counts(COUNTS, prior=1.0, discount=0.9)
         (drawn,) = draw_transitions(jax.random.key(3), COUNTS, prior=0.01, num_draws=1, discount=0.9)
-        table, reward = MDP.from_gymnasium(frozen_lake(), discount=0.95)
+        table, reward = MDP.from_gymnasium(table_in_gymnasium("FrozenLake-v1"), discount=0.95)
         assert world.transitions.probabilities.dtype == drawn.transitions.probabilities.dtype == jnp.float32
         assert table.transitions.probabilities.dtype == reward.dtype == jnp.float32
 

@@ -113,9 +113,9 @@ def test_data_go_there_and_back():
     history = DENSE.with_history(2, of="actions")
     data = Trajectories.from_list(states=[[0, 1, 2, 2], [1, 0]], actions=[[0, 0, 1, 1], [1, -1]])
     new = history.rewrite(data)
-    told = np.concatenate([history.states, history.actions], 1)[new.states]
-    np.testing.assert_array_equal(told[0], [[0, -1, -1], [1, 0, -1], [2, 0, 0], [2, 1, 0]])
-    np.testing.assert_array_equal(told[1, :2], [[1, -1, -1], [0, 1, -1]])
+    described = np.concatenate([history.states, history.actions], 1)[new.states]
+    np.testing.assert_array_equal(described[0], [[0, -1, -1], [1, 0, -1], [2, 0, 0], [2, 1, 0]])
+    np.testing.assert_array_equal(described[1, :2], [[1, -1, -1], [0, 1, -1]])
     assert new.metadata.state_names[new.states[0, 2]] == "0 > 0 > c" and new.states[1, 2] == -1
     np.testing.assert_array_equal(new.actions, data.actions)
     policy = np.random.default_rng(1).dirichlet(np.ones(2), history.mdp.num_states)
@@ -156,10 +156,7 @@ def test_bad_input_is_refused():
             lambda: two.rewrite(gap._replace(observed=np.array([[True, False]]))),
             r"data.states\[0, 1\] is 1 in a missing",
         ),
-        (
-            lambda: acted.rewrite(gap._replace(actions=np.array([[-1, 0]]))),
-            r"data.actions\[0, 0\] is -1, a missing",
-        ),
+        (lambda: acted.rewrite(gap._replace(actions=np.array([[-1, 0]]))), r"data.actions\[0, 0\] is -1, a missing"),
         (
             lambda: two.rewrite(gap._replace(states=np.array([[2, 2]]))),
             r"data.states\[0, 0\] is 2: this history is imp",
@@ -170,7 +167,7 @@ def test_bad_input_is_refused():
         (lambda: two.features(np.ones((2, 1))), r"of_states has shape \(2, 1\)"),
         (lambda: two.features(np.ones((3, 1)), np.ones((2, 2, 1))), r"of_pairs has shape \(2, 2, 1\)"),
         (lambda: two.agent(np.ones((3, 2))), r"policy is float64 \(3, 2\)"),
-    ]
+    ]  # fmt: skip
     for call, message in cases:
         with pytest.raises(ValueError, match=message):
             call()

@@ -23,10 +23,6 @@ def tables(seed, num_states, num_actions):
     return random.integers(num_states, size=shape), weights / weights.sum(-1, keepdims=True)
 
 
-def one_hot(next_state):
-    return np.eye(len(next_state))[next_state]
-
-
 @pytest.mark.parametrize(("num_states", "num_actions", "horizon"), [(4, 3, 4), (1, 2, 1)])
 def test_values_are_log_sums_over_all_action_sequences(num_states, num_actions, horizon):
     """Exp V_0(s) is the sum of exp(return), exp(V_0) pi(first action) the part that begins with the action."""
@@ -45,88 +41,6 @@ def test_values_are_log_sums_over_all_action_sequences(num_states, num_actions, 
         parts[first, actions[0]] += np.exp(total)
     np.testing.assert_allclose(values[0], np.log(parts.sum(1)), rtol=1e-12)
     np.testing.assert_allclose(log_policy[0], np.log(parts / parts.sum(1, keepdims=True)), atol=1e-12)
-
-
-def backward(probabilities, reward, horizon, discount):
-    """Policy and values by step, by loops; rewards are of states, or of states and actions."""
-    reward = np.broadcast_to(reward if reward.ndim == 2 else reward[:, None], probabilities.shape[:2])
-    num_states, num_actions, _ = probabilities.shape
-    policy, values = np.zeros((horizon, num_states, num_actions)), np.zeros((horizon + 1, num_states))
-    for t in range(horizon - 1, -1, -1):
-        for s in range(num_states):
-            later = [discount * np.dot(row, values[t + 1]) for row in probabilities[s]]
-            weight = np.exp(reward[s] + later)
-            policy[t, s], values[t, s] = weight / sum(weight), np.log(sum(weight))
-    return policy, values[:-1]
-
-
-@pytest.mark.parametrize("discount", [1.0, 0.7])
-@pytest.mark.parametrize("form", ["dense", "deterministic"])
-def test_a_world_of_chance_equals_a_backward_recursion(form, discount):
-    next_state, probabilities = tables(3, 5, 3)
-    world = MDP.dense(probabilities, discount=discount)
-    if form == "deterministic":
-        world, probabilities = MDP.deterministic(next_state, discount=discount), one_hot(next_state)
-    rewards = np.random.default_rng(2).normal(size=(2, 3, 5))
-    found = jax.tree.map(np.asarray, soft_values(world, rewards, horizon=6, all_steps=True))
-    assert found.log_policy.shape == (2, 3, 6, 5, 3) and found.values.shape == (2, 3, 6, 5)
-    for at in np.ndindex(2, 3):
-        policy, values = backward(probabilities, rewards[at], 6, discount)
-        np.testing.assert_allclose(np.exp(found.log_policy[at]), policy, rtol=1e-12)
-        np.testing.assert_allclose(found.values[at], values, rtol=1e-12)
-    shorter = soft_values(world, rewards, horizon=2, all_steps=True)
-    np.testing.assert_allclose(shorter.values, found.values[..., -2:, :], rtol=1e-14)
-
-
-def test_rewards_of_actions_have_a_backward_recursion_too():
-    """Of which those of states are a case; with as many actions as states, the kind is given."""
-    _, probabilities = tables(3, 4, 4)
-    rewards = np.random.default_rng(2).normal(size=(3, 4, 4))
-    world = MDP.dense(probabilities, discount=0.9)
-    found = jax.tree.map(np.asarray, soft_values(world, rewards, pairs=True, horizon=5, all_steps=True))
-    assert found.log_policy.shape == (3, 5, 4, 4) and found.values.shape == (3, 5, 4)
-    for row in range(3):
-        policy, values = backward(probabilities, rewards[row], 5, 0.9)
-        np.testing.assert_allclose(np.exp(found.log_policy[row]), policy, rtol=1e-12)
-        np.testing.assert_allclose(found.values[row], values, rtol=1e-12)
-    of_states = soft_values(world, rewards[:, :, :1], horizon=5, all_steps=True)
-    np.testing.assert_allclose(
-        np.asarray(of_states.values)[1], backward(probabilities, rewards[1, :, 0], 5, 0.9)[1]
-    )
-
-
-@pytest.mark.parametrize(("num_states", "num_actions", "batch"), [(4, 3, (2, 3)), (1, 2, ())])
-def test_push_is_the_transpose_of_expect(num_states, num_actions, batch):
-    """By their tables, and as inner products: <weights, expect(values)> = <push(weights), values>."""
-    random = np.random.default_rng(10)
-    next_state, probabilities = tables(11, num_states, num_actions)
-    values, weights = (
-        random.normal(size=(*batch, num_states)),
-        random.normal(size=(*batch, num_states, num_actions)),
-    )
-    sure = one_hot(next_state)
-    for world, table in (
-        (MDP.dense(probabilities), probabilities),
-        (MDP.deterministic(next_state), sure),
-    ):
-        expected, pushed = world.expect(values), world.push(weights)
-        np.testing.assert_allclose(expected, np.einsum("san,...n->...sa", table, values), atol=1e-13)
-        np.testing.assert_allclose(pushed, np.einsum("san,...sa->...n", table, weights), atol=1e-13)
-        inner = np.sum(np.asarray(expected) * weights, axis=(-2, -1))
-        np.testing.assert_allclose(inner, np.sum(np.asarray(pushed) * values, axis=-1), atol=1e-12)
-
-
-def test_the_chain_of_a_policy_is_a_table():
-    next_state, probabilities = tables(8, 5, 3)
-    policy = np.random.default_rng(1).dirichlet(np.ones(3), 5)
-    successors = np.broadcast_to(np.arange(5), (5, 3, 5))
-    for world, table in (
-        (MDP.dense(probabilities), probabilities),
-        (MDP.sparse(successors, probabilities), probabilities),
-        (MDP.deterministic(next_state), one_hot(next_state)),
-    ):
-        expected = np.einsum("sa,san->sn", policy, table)
-        np.testing.assert_allclose(world.policy_matrix(policy), expected, atol=1e-15)
 
 
 def test_tables_that_would_fill_the_memory_are_refused():
@@ -159,18 +73,6 @@ def test_worlds_have_starts_features_and_names():
         assert again.state_names == world.state_names and (again.start == world.start).all()
     bare = MDP.deterministic(next_state)
     assert bare.start is None and bare.features is None and bare.state_names is None
-
-
-def test_single_transitions_are_looked_up():
-    next_state, probabilities = tables(9, 4, 3)
-    states, actions, after = np.array([0, 3, 2]), np.array([1, 0, 2]), np.array([0, 1, 2])
-    dense, sure = MDP.dense(probabilities), MDP.deterministic(next_state)
-    np.testing.assert_array_equal(
-        dense.probability(states, actions, after), probabilities[states, actions, after]
-    )
-    np.testing.assert_array_equal(
-        sure.probability(states, actions, after), next_state[states, actions] == after
-    )
 
 
 def test_worlds_are_pytrees_and_nothing_is_traced_twice(compilations):

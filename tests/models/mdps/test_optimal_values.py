@@ -87,20 +87,6 @@ def grid(size, discount):
     return world, lambda values: values[after] @ chance.T
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("discount", [0.9, 0.99])
-def test_large_worlds_are_solved_by_iteration(discount):
-    """Above 128 states; one far goal, and rewards everywhere."""
-    world, next_values = grid(13, discount)
-    goal = np.where(np.arange(169) == 168, 1.0, 0.0)
-    rewards = np.stack([goal, np.random.default_rng(3).normal(size=169)])
-    found = optimal_values(world, rewards)
-    assert found.converged.all() and found.steps.max() <= 20
-    values = [by_sweeps(next_values, reward[:, None], discount) for reward in rewards]
-    close(found.values, values, 1e-10)
-    close(policy_values(world, rewards, found.policy), values, 1e-10)
-
-
 def test_a_discount_near_one_is_solved_by_iteration():
     """The values satisfy the equation, so that they are off by its residual over 1 - gamma at most."""
     world, next_values = grid(13, 0.9999)

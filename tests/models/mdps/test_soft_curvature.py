@@ -58,13 +58,13 @@ def six_states(kind, pairs):
     table = np.zeros((6, 3, 6))
     for at in np.ndindex(successors.shape):
         table[*at[:2], successors[at]] += chances[at]
-    told = {"discount": 0.9, "action_mask": mask}
+    settings = {"discount": 0.9, "action_mask": mask}
     if kind == "dense":
-        world = MDP.dense(table, **told)
+        world = MDP.dense(table, **settings)
     elif kind == "deterministic":
-        world = MDP.deterministic(successors[..., 0], **told)
+        world = MDP.deterministic(successors[..., 0], **settings)
     else:
-        world = MDP.sparse(successors, chances, **told)
+        world = MDP.sparse(successors, chances, **settings)
         assert world.transitions.neighbours.ndim == (2 if kind == "shared lists" else 3)
     counts = random.integers(0, 5, (6, 3)) * mask
     function = log_likelihood_of(sparse.csr_array(table.reshape(18, 6)), 0.9, mask, counts)
@@ -85,8 +85,8 @@ def test_curvature_is_that_of_the_log_likelihood(kind, pairs, projected):
     world, counts, reward, function = six_states(kind, pairs)
     random = np.random.default_rng(3)
     basis = random.normal(size=(reward.size, 4)) if projected else np.eye(reward.size)
-    told = {"basis": basis} if projected else {}
-    found = jax.tree.map(np.asarray, likelihood_curvature(world, reward, counts, pairs=pairs, **told))
+    settings = {"basis": basis} if projected else {}
+    found = jax.tree.map(np.asarray, likelihood_curvature(world, reward, counts, pairs=pairs, **settings))
 
     def log_likelihood(w):
         return function((reward.ravel() + basis @ w).reshape(6, -1))

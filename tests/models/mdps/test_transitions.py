@@ -28,44 +28,40 @@ def table_of(successors, probabilities):
     return table
 
 
-@pytest.mark.parametrize(
-    ("num_states", "num_actions", "num_slots", "local"),
-    [(7, 3, 2, False), (7, 3, 4, True), (1, 2, 2, False)],
-)
-def test_lists_are_the_table_that_they_say(num_states, num_actions, num_slots, local):
-    random = np.random.default_rng(11)
-    successors, probabilities = lists(12, num_states, num_actions, num_slots, local)
-    table, world = table_of(successors, probabilities), MDP.sparse(successors, probabilities)
-    assert (world.num_states, world.num_actions) == (num_states, num_actions)
+def world_of(kind):
+    """A world of a kind, and its table (state, action, state)."""
+    count, slots = (1, 2) if kind == "one state" else (7, 4 if kind == "shared lists" else 2)
+    successors, probabilities = lists(4, count, 3, slots, kind == "shared lists")
+    if kind == "deterministic":
+        successors, probabilities = successors[..., :1], np.ones((count, 3, 1))
+        return MDP.deterministic(successors[..., 0]), table_of(successors, probabilities)
+    table = table_of(successors, probabilities)
+    return (MDP.dense(table) if kind == "dense" else MDP.sparse(successors, probabilities)), table
+
+
+@pytest.mark.parametrize("kind", ["dense", "shared lists", "own lists", "one state", "deterministic"])
+def test_worlds_are_the_tables_that_they_say(kind):
+    """Expected values and the transpose of it in batches, single transitions, chains of policies, single actions."""
+    random, (world, table) = np.random.default_rng(11), world_of(kind)
+    num_states = len(table)
+    assert (world.num_states, world.num_actions) == (num_states, 3)
     for batch in ((), (2, 3)):
         values = random.normal(size=(*batch, num_states))
-        weights = random.normal(size=(*batch, num_states, num_actions))
+        weights = random.normal(size=(*batch, num_states, 3))
         expected, pushed = world.expect(values), world.push(weights)
         np.testing.assert_allclose(expected, np.einsum("san,...n->...sa", table, values), atol=1e-13)
         np.testing.assert_allclose(pushed, np.einsum("san,...sa->...n", table, weights), atol=1e-13)
-    every = np.indices(table.shape, sparse=True)
-    np.testing.assert_allclose(world.probability(*every), table, atol=1e-15)
-
-
-@pytest.mark.parametrize("kind", ["dense", "shared lists", "own lists", "deterministic"])
-def test_values_after_one_action_are_those_of_the_table(kind):
-    """Of several columns of values."""
-    successors, probabilities = lists(4, 7, 3, 4 if kind == "shared lists" else 2, kind == "shared lists")
-    if kind == "deterministic":
-        successors, probabilities = successors[..., :1], np.ones((7, 3, 1))
-        world = MDP.deterministic(successors[..., 0])
-    else:
-        world = MDP.sparse(successors, probabilities)
-    table = table_of(successors, probabilities)
-    if kind == "dense":
-        world = MDP.dense(table)
+    np.testing.assert_allclose(world.probability(*np.indices(table.shape, sparse=True)), table, atol=1e-15)
+    policy = random.dirichlet(np.ones(3), num_states)
+    chain = np.einsum("sa,san->sn", policy, table)
+    np.testing.assert_allclose(world.policy_matrix(policy), chain, atol=1e-15)
     transitions = world.transitions.for_solvers()
-    if kind != "dense":
+    if "lists" in kind:
         assert transitions.neighbours.ndim == (2 if kind == "shared lists" else 3)
-    values = np.random.default_rng(5).normal(size=(7, 5))
-    after = jax.jit(lambda action: transitions.after(action, jnp.asarray(values)))
+    columns = random.normal(size=(num_states, 5))
+    after = jax.jit(lambda action: transitions.after(action, jnp.asarray(columns)))
     for action in range(3):
-        np.testing.assert_allclose(after(action), table[:, action] @ values, atol=1e-13)
+        np.testing.assert_allclose(after(action), table[:, action] @ columns, atol=1e-13)
 
 
 def test_what_is_traced_gives_the_same():
@@ -111,15 +107,6 @@ def test_predecessors_of_a_state_that_all_lead_to_take_little_memory():
     pushed = np.asarray(world.push(np.ones((count, 2))))
     np.testing.assert_array_equal(pushed[:3], [count, 1, 1])
     assert pushed[-1] == 2 and pushed.sum() == 2 * count
-
-
-def test_worlds_of_lists_are_pytrees(compilations):
-    one, other = (MDP.sparse(*lists(seed, 5, 2, 2)) for seed in (3, 3))
-    push = jax.jit(lambda world, weights: world.push(weights))
-    first = push(one, jnp.ones((5, 2)))
-    del compilations[:]
-    np.testing.assert_array_equal(push(other, jnp.ones((5, 2))), first)
-    assert not compilations
 
 
 two = np.zeros((2, 2, 1), int)

@@ -54,17 +54,13 @@ def test_two_hundred_causes_take_two_hundred_small_tables():
     ("causes", "effects", "message"),
     [
         ({"a": 1.5}, {}, r"causes\['a'\] must be a probability in \[0, 1\], not 1.5"),
-        (
-            {"a": 0.5},
-            {"e": ({"a": -1.0},)},
-            r"effects\['e'\].strengths\['a'\] must be a probability .* not -1.0",
-        ),
+        ({"a": 0.5}, {"e": ({"a": -1.0},)}, r"effects\['e'\].strengths\['a'\] must be a probability .* not -1.0"),
         ({"a": 0.5}, {"e": ({"a": 0.1}, np.nan)}, r"effects\['e'\].leak must be .* not nan"),
         ({"a": 0.5}, {"e": ({"b": 0.1},)}, "has the cause 'b', which is not defined before it"),
         ({"a": 0.5}, {"a": ({"a": 0.1},)}, "must be unique; 'a' appears twice"),
         ({"a": 0.5}, {"e": ({},)}, "has no causes"),
     ],
-)
+)  # fmt: skip
 def test_what_is_refused(causes, effects, message):
     with pytest.raises(ValueError, match=message):
         noisy_or_network(causes, effects)

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from ethogram.models.networks import named, uai
-from ethogram.models.networks.bayes_net import BayesNet
 from ethogram.models.networks.read_network import read_network
 
 STORED = Path(os.environ.get("ETHOGRAM_DATA", "../shared/data")) / "bayes_nets"
@@ -122,17 +121,6 @@ def test_a_file_of_pgmpy_has_its_tables_backwards(tmp_path):
     assert network.log_joint([1, 0, 1, 2]) == pytest.approx(np.log(0.2 * 0.6 * 0.1 * 0.5))
 
 
-def test_what_is_read_is_written_by_the_standard(tmp_path):
-    with pytest.warns(UserWarning, match="pgmpy"):
-        network = read_network(written(tmp_path, PGMPY))
-    uai.write_network(tmp_path / "again.uai", network)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        again = read_network(tmp_path / "again.uai")
-    for one, other in zip(network.tables, again.tables, strict=True):
-        np.testing.assert_array_equal(one, other)
-
-
 def test_children_first_in_their_scopes(tmp_path):
     text = "BAYES 3 2 3 2 3  1 0  2 1 0  3 2 0 1  2 .8 .2  6 .1 .2 .3 .3 .6 .5  12"
     text += " .1 .2 .3 .4 .5 .6 .9 .8 .7 .6 .5 .4"
@@ -174,29 +162,6 @@ def test_tables_of_no_order_are_used_as_given(tmp_path):
     with pytest.warns(UserWarning, match="rows that do not sum to one"):
         network = read_network(written(tmp_path, text))
     np.testing.assert_array_equal(network.tables[1], [[0.1, 0.2], [0.3, 0.4]])
-
-
-@pytest.mark.parametrize("rounded", [False, True])
-def test_random_networks_backwards(tmp_path, rounded):
-    random = np.random.default_rng(0)
-    sizes, parents = (2, 3, 2, 4), ((), (0,), (1, 0), (0, 2, 1))
-    tables = [
-        random.dirichlet(np.ones(size), tuple(sizes[p] for p in each)).reshape(
-            *(sizes[p] for p in each), size
-        )
-        for size, each in zip(sizes, parents, strict=True)
-    ]
-    if rounded:
-        tables = [np.round(table, 5) for table in tables]
-    scopes = " ".join(f"{len(each) + 1} {' '.join(map(str, (*each, i)))}" for i, each in enumerate(parents))
-    numbers = " ".join(f"{t.size} {' '.join(map(repr, t.transpose().ravel().tolist()))}" for t in tables)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        network = read_network(written(tmp_path, f"BAYES 4 2 3 2 4 4 {scopes} {numbers}"))
-    assert "pgmpy" in str(caught[0].message)
-    assert isinstance(network, BayesNet)
-    for one, other in zip(network.tables, tables, strict=True):
-        np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.parametrize(

@@ -261,26 +261,11 @@ def test_a_value_that_an_enumerated_fluent_cannot_have_is_refused(lamps):
             "= Bernoulli(0.5;",
             "domain.rddl cannot be parsed, line 12: ';' is unexpected in cpfs",
         ),
-        (
-            "domain",
-            "= good(?t)",
-            "= !good(?t)",
-            "domain.rddl cannot be parsed, line 12: '!' is no character of RDDL",
-        ),
-        (
-            "instance",
-            "horizon = 5",
-            "horizon 5",
-            "instance.rddl cannot be parsed, line 4: '5' is unexpected in inst",
-        ),
-        (
-            "instance",
-            "instance one",
-            "one",
-            "instance.rddl cannot be parsed: instance {...} block is missing",
-        ),
+        ("domain", "= good(?t)", "= !good(?t)", "domain.rddl cannot be parsed, line 12: '!' is no character of RDDL"),
+        ("instance", "horizon = 5", "horizon 5", "instance.rddl cannot be parsed, line 4: '5' is unexpected in inst"),
+        ("instance", "instance one", "one", "instance.rddl cannot be parsed: instance {...} block is missing"),
     ],
-)
+)  # fmt: skip
 def test_files_that_cannot_be_parsed_are_named_with_the_line(tmp_path, capfd, name, old, new, fault):
     """Lines are those of the file, with its comments and empty lines; a character that is none was left out."""
     files = dict(zip(("domain", "instance"), written(tmp_path, "good(?t)"), strict=True))

@@ -140,9 +140,11 @@ def test_bound_of_a_gaussian_by_quadrature():
         )  # fmt: skip
         grid, weights = hermite()
         rewards = mean @ MEAN + grid @ np.linalg.cholesky(mean @ spread @ mean.T + rest).T
-        told = weights @ (np.asarray(log_policies(direct, rewards)) * model.counts(data)).sum((-2, -1))
-    np.testing.assert_allclose([divergence, told], [1.1452297354, -0.9942047453], rtol=1e-9)
-    np.testing.assert_allclose(told - divergence, -2.1394344807, rtol=1e-9)
+        expected_likelihood = weights @ (np.asarray(log_policies(direct, rewards)) * model.counts(data)).sum(
+            (-2, -1)
+        )
+    np.testing.assert_allclose([divergence, expected_likelihood], [1.1452297354, -0.9942047453], rtol=1e-9)
+    np.testing.assert_allclose(expected_likelihood - divergence, -2.1394344807, rtol=1e-9)
 
 
 def test_evidence_and_posterior_by_quadrature():
@@ -276,11 +278,6 @@ def test_simulated_demonstrations_follow_the_policy_and_the_world():
         (lambda w: GPIRL(w, [[1.0], [np.nan], [2.0]]), ValueError, r"features\[1, 0\] is not finite"),
         (lambda w: GPIRL(w, [[1.0], [2.0], [3.0]], family="both"), ValueError, "family must be 'direct'"),
         (lambda w: GPIRL(w, [[1.0], [2.0], [3.0]], conditional="full"), ValueError, 'family is "direct"'),
-        (
-            lambda w: GPIRL(w, [[1.0], [2.0], [3.0]], family="inducing", conditional="diagonal"),
-            ValueError,
-            "conditional must be 'full'",
-        ),
         (lambda w: GPIRL(w, [[1.0], [2.0], [3.0]], inducing=[0]), ValueError, 'family is "direct"'),
         (
             lambda w: GPIRL(w, [[1.0], [2.0], [3.0]], family="inducing", inducing=[0, 0]),
@@ -290,11 +287,7 @@ def test_simulated_demonstrations_follow_the_policy_and_the_world():
         (lambda w: GPIRL(w, [[1.0], [2.0], [3.0]], family="inducing", inducing=[5]), ValueError, "inducing has 5"),
         (lambda w: GPIRL(w, [[1.0], [2.0], [3.0]], noise=0.0), ValueError, "noise must be"),
         (lambda w: GPIRL(w, [[1.0], [2.0], [3.0]], relevance_prior=[1.0, 1.0]), ValueError, "relevance_prior must be"),
-        (
-            lambda w: GPIRL(w, [[1.0], [2.0], [3.0]], rationality=dist.HalfNormal(1.0)),
-            ValueError,
-            "both distributions",
-        ),
+        (lambda w: GPIRL(w, [[1.0], [2.0], [3.0]], rationality=dist.HalfNormal(1.0)), ValueError, "both distributions"),
         (lambda w: GPIRL(w, [[1.0], [2.0], [3.0]], scale_prior=dist.Uniform(1.0, 2.0)), ValueError, "positive reals"),
         (lambda w: GPIRL(w, [[1.0], [2.0], [3.0]], scale_prior=dist.Normal(0.0, 1.0)), ValueError, "positive reals"),
         (lambda w: GPIRL(MDP.deterministic(NEXT), [[1.0], [2.0], [3.0]]), ValueError, "mdp.discount is 1"),

@@ -32,8 +32,8 @@ quick = settings(max_examples=40, deadline=None, derandomize=True)
 
 
 def given_points(conditional, **changes):
-    told = {"family": "inducing", "inducing": POINTS, "conditional": conditional, "noise": NOISE} | changes
-    return GPIRL(WORLD, FEATURES, scale_prior=SCALE, relevance_prior=RELEVANCE, **told)
+    members = {"family": "inducing", "inducing": POINTS, "conditional": conditional, "noise": NOISE} | changes
+    return GPIRL(WORLD, FEATURES, scale_prior=SCALE, relevance_prior=RELEVANCE, **members)
 
 
 def smooth(features, others, scale=SCALE, relevance=RELEVANCE):

@@ -14,13 +14,8 @@ from numpyro.handlers import seed, trace
 from numpyro.infer import log_likelihood
 from numpyro.infer.util import log_density
 from scipy import stats
-from scipy.optimize import linear_sum_assignment
 from scipy.special import logsumexp
 
-from ethogram.domains import predator_prey
-from ethogram.inference.conjugate.conjugate_svi import ConjugateSVI
-from ethogram.inference.roles.assignment import assign_roles
-from ethogram.models.emissions import CategoricalEmission
 from ethogram.models.roles.exclusive_roles import ExclusiveRoles, log_num_maps
 from ethogram.models.roles.role_hmm import RoleHMM
 
@@ -202,21 +197,3 @@ def test_as_a_numpyro_model(cases, oracle, double):
     value = jax.jit(lambda mean: log_density(model, (mixed,), {}, {"mean": mean})[0])(mean)
     prior = sum(stats.multivariate_normal.logpdf(one, cases.MEAN, cases.SPREAD) for one in mean)
     close(value, prior + sum(wanted))
-
-
-def accuracy(found, truth):
-    """Share of agents in the right role, under the best matching of labels."""
-    counts = np.zeros((4, 4))
-    np.add.at(counts, (found, truth), 1)
-    return counts[linear_sum_assignment(-counts)].sum() / len(truth)
-
-
-@pytest.mark.slow
-def test_roles_of_fresh_games_are_found():
-    """Cell by action, 140 simulated games to train and 60 held out."""
-    data, games = predator_prey.simulate(jax.random.key(1), 200)
-    truth = games.roles
-    first = np.arange(data.num_sequences) < 4 * 140
-    model = RoleHMM(4, CategoricalEmission(245, 0.1), exclusive="per_sequence")
-    fit = ConjugateSVI(model).run(jax.random.key(0), data.take(first), 40, restarts=1, progress_bar=False)
-    assert accuracy(assign_roles(fit.posterior, data.take(~first)).role, truth[~first]) >= 0.99

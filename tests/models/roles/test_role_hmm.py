@@ -205,35 +205,6 @@ def test_known_roles_are_held(cases, oracle, double):
     )
 
 
-def test_order_of_sequences_changes_nothing(case, cases):
-    """Nor does that of the agents of a group."""
-    model, data = case.model, case.data
-    blocks = cases.blocks(model, cases.start(case))
-    plain, turned = (
-        cases.sweep(model, blocks, model.prior(), model.arrange(one), 1.0, 1.0)
-        for one in (data, data.take(np.array([4, 0, 5, 3, 1, 2])))
-    )
-    jax.tree.map(close, turned, plain)
-
-
-def test_order_of_labels_changes_nothing_else(case, cases):
-    """Labels that trade places in q and in the prior trade places in the result."""
-    model, data = case.model, case.data
-    order = np.roll(np.arange(model.num_roles), 1)
-
-    def relabel(tree):
-        """Rows of all blocks in the new order, and the columns of the transitions."""
-        moved = {name: jax.tree.map(lambda x: np.asarray(x)[order], part) for name, part in tree.items()}
-        moved["transition"] = jax.tree.map(lambda x: x[:, order], moved["transition"])
-        return moved
-
-    blocks, batch = cases.blocks(model, cases.start(case)), model.arrange(data)
-    plain = cases.sweep(model, blocks, model.prior(), batch, 1.0, 1.0)
-    moved = cases.sweep(model, relabel(blocks), relabel(model.prior()), batch, 1.0, 1.0)
-    close(moved.bound, plain.bound)
-    jax.tree.map(close, moved.blocks, relabel(plain.blocks))
-
-
 def test_a_sequence_never_seen_adds_nothing_to_the_emission(case, cases):
     """Not one bit; and its normaliser has no likelihood in it."""
     model, data, prior = case.model, case.data, case.model.prior()

@@ -31,189 +31,41 @@ def gaussian_data(**changes):
     return data._replace(**changes)
 
 
-BAD_MODELS = {
-    "a sticky for every role": (
-        lambda: RoleHMM(2, CategoricalEmission(2), sticky=[1.0, 2.0]),
-        ValueError,
-        "sticky must be a number",
-    ),
-    "a simulation of nothing": (
-        lambda: RoleHMM(2, CategoricalEmission(2)).simulate(jax.random.key(0), 0),
-        ValueError,
-        "num_groups must be at least 1",
-    ),
-    "no roles": (
-        lambda: RoleHMM(0, GaussianEmission(2)),
-        ValueError,
-        "num_roles must be",
-    ),
-    "no emission": (lambda: RoleHMM(2), TypeError, "emission must be one of"),
-    "unknown mode": (
-        lambda: RoleHMM(2, GaussianEmission(2), exclusive="always"),
-        (ValueError, TypeError),
-        "exclusive",
-    ),
-    "exclusive and initial": (
-        lambda: RoleHMM(2, GaussianEmission(2), initial=1.0, exclusive="per_sequence"),
-        ValueError,
-        "initial is not a parameter of exclusive='per_sequence'",
-    ),
-    "exclusive and transition": (
-        lambda: RoleHMM(2, GaussianEmission(2), transition=1.0, exclusive="per_sequence"),
-        ValueError,
-        "transition is not a parameter",
-    ),
-    "exclusive and sticky": (
-        lambda: RoleHMM(2, GaussianEmission(2), sticky=1.0, exclusive="per_sequence"),
-        ValueError,
-        "sticky is not a parameter",
-    ),
-    "too many exclusive roles": (
-        lambda: RoleHMM(17, GaussianEmission(2), exclusive="per_sequence"),
-        ValueError,
-        "num_roles is 17",
-    ),
-    "negative stickiness": (
-        lambda: RoleHMM(2, GaussianEmission(2), sticky=-1.0),
-        ValueError,
-        "sticky must be",
-    ),
-    "sticky and all known": (
-        lambda: RoleHMM(2, GaussianEmission(2), transition=Known(np.eye(2)), sticky=1.0),
-        ValueError,
-        "sticky has no effect where every row of transition is Known",
-    ),
-    "negative concentration": (
-        lambda: RoleHMM(2, GaussianEmission(2), initial=-1.0),
-        ValueError,
-        "is negative",
-    ),
-    "a row of zeros": (
-        lambda: RoleHMM(2, GaussianEmission(2), transition=np.array([[1.0, 1.0], [0.0, 0.0]])),
-        ValueError,
-        "row of zeros",
-    ),
-    "a shape that does not broadcast": (
-        lambda: RoleHMM(2, GaussianEmission(2), transition=np.ones((3, 3))),
-        ValueError,
-        r"transition has shape \(3, 3\), which does not broadcast to \(2, 2\)",
-    ),
-    "whole numbers as concentrations": (
-        lambda: RoleHMM(2, GaussianEmission(2), initial=np.array([1, 2])),
-        TypeError,
-        "initial has dtype int64",
-    ),
-    "concentration not finite": (
-        lambda: RoleHMM(2, GaussianEmission(2), initial=np.array([1.0, NAN])),
-        ValueError,
-        "is not finite",
-    ),
-    "known of another shape": (
-        lambda: RoleHMM(2, GaussianEmission(2), initial=Known(np.array([1.0]))),
-        ValueError,
-        "initial is Known with",
-    ),
-    "known that does not sum to one": (
-        lambda: RoleHMM(2, GaussianEmission(2), transition=Known(np.array([[0.9, 0.2], [NAN, NAN]]))),
-        ValueError,
-        "is not 1",
-    ),
-}
+EMPTY = Trajectories(np.zeros((0, 3, 2)), None, None, np.zeros(0, np.int32), np.zeros((0, 3), bool))
+EXCLUSIVE = {"exclusive": "per_sequence"}
+HALF = np.array([[0.9, 0.2], [NAN, NAN]])
 
 
-@pytest.mark.parametrize("name", BAD_MODELS)
-def test_bad_models_are_refused(name):
-    make, error, message = BAD_MODELS[name]
+@pytest.mark.parametrize(
+    ("settings", "error", "message"),
+    [
+        ({"num_roles": 0}, ValueError, "num_roles must be"),
+        ({"emission": None}, TypeError, "emission must be one of"),
+        ({"exclusive": "always"}, (ValueError, TypeError), "exclusive"),
+        (EXCLUSIVE | {"initial": 1.0}, ValueError, "initial is not a parameter of exclusive='per_sequence'"),
+        (EXCLUSIVE | {"transition": 1.0}, ValueError, "transition is not a parameter"),
+        (EXCLUSIVE | {"sticky": 1.0}, ValueError, "sticky is not a parameter"),
+        (EXCLUSIVE | {"num_roles": 17}, ValueError, "num_roles is 17"),
+        ({"sticky": -1.0}, ValueError, "sticky must be"),
+        ({"sticky": [1.0, 2.0]}, ValueError, "sticky must be a number"),
+        ({"sticky": 1.0, "transition": Known(np.eye(2))}, ValueError, "no effect where every row of transition is"),
+        ({"initial": -1.0}, ValueError, "is negative"),
+        ({"initial": np.array([1, 2])}, TypeError, "initial has dtype int64"),
+        ({"initial": np.array([1.0, NAN])}, ValueError, "is not finite"),
+        ({"initial": Known(np.array([1.0]))}, ValueError, "initial is Known with"),
+        ({"transition": np.array([[1.0, 1.0], [0.0, 0.0]])}, ValueError, "row of zeros"),
+        ({"transition": np.ones((3, 3))}, ValueError, r"has shape \(3, 3\), which does not broadcast to \(2, 2\)"),
+        ({"transition": Known(HALF)}, ValueError, "is not 1"),
+    ],
+)  # fmt: skip
+def test_bad_models_are_refused(settings, error, message):
     with pytest.raises(error, match=message):
-        make()
+        RoleHMM(**{"num_roles": 2, "emission": GaussianEmission(2), **settings})
 
 
-PLAIN = dict(exclusive=None)
-EXCLUSIVE = dict(exclusive="per_sequence")
-WITH_NAN = np.zeros((4, 3, 2))
-WITH_NAN[1, 2] = NAN
-EMPTY = Trajectories(
-    np.zeros((0, 3, 2)),
-    None,
-    None,
-    np.zeros(0, np.int32),
-    np.zeros((0, 3), bool),
-    group=np.zeros(0, np.int32),
-)
-BAD_DATA = {
-    "NaN where observed": (
-        PLAIN,
-        gaussian_data(observations=WITH_NAN),
-        ValueError,
-        r"observations\[1, 2, 0\]",
-    ),
-    "length beyond the padding": (
-        PLAIN,
-        gaussian_data(lengths=np.array([3, 3, 4, 3])),
-        ValueError,
-        r"lengths\[2\] exceeds the padding",
-    ),
-    "no sequences": (PLAIN, EMPTY, ValueError, "lengths is empty"),
-    "booleans for a Gaussian": (
-        PLAIN,
-        gaussian_data(observations=np.zeros((4, 3, 2), bool)),
-        TypeError,
-        "observations has dtype bool: pass floats or integers",
-    ),
-    "three features": (
-        PLAIN,
-        gaussian_data(observations=np.zeros((4, 3, 3))),
-        ValueError,
-        "has 3 features, but the emission",
-    ),
-    "no observations": (
-        PLAIN,
-        gaussian_data(observations=None, states=np.zeros((4, 3), int)),
-        ValueError,
-        "observations is None",
-    ),
-    "known roles, no states": (dict(known_roles=True), gaussian_data(), ValueError, "data.states is None"),
-    "a known role too many": (
-        dict(known_roles=True),
-        gaussian_data(states=np.full((4, 3), 3)),
-        ValueError,
-        "but there are num_roles=3",
-    ),
-    "no groups": (EXCLUSIVE, gaussian_data(group=None), ValueError, "data.group is None"),
-    "ragged groups": (
-        EXCLUSIVE,
-        gaussian_data(group=np.array([0, 0, 0, 1])),
-        ValueError,
-        "ragged groups: group 1 has 1 agents",
-    ),
-    "an unknown group": (
-        EXCLUSIVE,
-        gaussian_data(group=np.array([0, 0, 1, -1])),
-        ValueError,
-        r"data.group\[3\] is -1: exclusive roles need the group",
-    ),
-    "more agents than roles": (
-        EXCLUSIVE,
-        gaussian_data(group=np.zeros(4, int), agent=None),
-        ValueError,
-        "groups have 4 agents for num_roles=3",
-    ),
-    "an agent twice": (
-        EXCLUSIVE,
-        gaussian_data(agent=np.array([0, 1, 1, 1])),
-        ValueError,
-        "agent 1 appears twice in group 1",
-    ),
-    "an agent twice, by name": (
-        EXCLUSIVE,
-        gaussian_data(
-            agent=np.array([0, 1, 1, 1]),
-            metadata=Metadata(agent_names=("Ann", "Bob"), group_names=("trip a", "trip b")),
-        ),
-        ValueError,
-        "agent 'Bob' appears twice in group 'trip b'",
-    ),
-}
+def test_a_simulation_of_nothing_is_refused():
+    with pytest.raises(ValueError, match="num_groups must be at least 1"):
+        RoleHMM(2, CategoricalEmission(2)).simulate(jax.random.key(0), 0)
 
 
 @pytest.mark.parametrize(
@@ -244,11 +96,38 @@ def test_covariances_of_given_parameters_are_checked(matrix, message):
             model.simulate(jax.random.key(0), 2, parameters=parameters)
 
 
+KNOWN = {"known_roles": True}
+WITH_NAN = np.zeros((4, 3, 2))
+WITH_NAN[1, 2] = NAN
+NAMED = {
+    "agent": np.array([0, 1, 1, 1]),
+    "metadata": Metadata(agent_names=("Ann", "Bob"), group_names=("trip a", "trip b")),
+}
+
+
 @pytest.mark.parametrize("call", ["model", "engine"])
-@pytest.mark.parametrize("name", BAD_DATA)
-def test_bad_data_are_refused(name, call):
+@pytest.mark.parametrize(
+    ("options", "changes", "error", "message"),
+    [
+        ({}, {"observations": WITH_NAN}, ValueError, r"observations\[1, 2, 0\]"),
+        ({}, {"observations": np.zeros((4, 3, 2), bool)}, TypeError, "has dtype bool: pass floats or integers"),
+        ({}, {"observations": np.zeros((4, 3, 3))}, ValueError, "has 3 features, but the emission"),
+        ({}, {"observations": None, "states": np.zeros((4, 3), int)}, ValueError, "observations is None"),
+        ({}, {"lengths": np.array([3, 3, 4, 3])}, ValueError, r"lengths\[2\] exceeds the padding"),
+        ({}, None, ValueError, "lengths is empty"),
+        (KNOWN, {}, ValueError, "data.states is None"),
+        (KNOWN, {"states": np.full((4, 3), 3)}, ValueError, "but there are num_roles=3"),
+        (EXCLUSIVE, {"group": None}, ValueError, "data.group is None"),
+        (EXCLUSIVE, {"group": np.array([0, 0, 0, 1])}, ValueError, "ragged groups: group 1 has 1 agents"),
+        (EXCLUSIVE, {"group": np.array([0, 0, 1, -1])}, ValueError, r"data.group\[3\] is -1: exclusive roles need"),
+        (EXCLUSIVE, {"group": np.zeros(4, int), "agent": None}, ValueError, "groups have 4 agents for num_roles=3"),
+        (EXCLUSIVE, {"agent": np.array([0, 1, 1, 1])}, ValueError, "agent 1 appears twice in group 1"),
+        (EXCLUSIVE, NAMED, ValueError, "agent 'Bob' appears twice in group 'trip b'"),
+    ],
+)  # fmt: skip
+def test_bad_data_are_refused(options, changes, error, message, call):
     """By the numpyro model and by the engine alike, before anything compiles."""
-    options, data, error, message = BAD_DATA[name]
+    data = EMPTY if changes is None else gaussian_data(**changes)
     model = RoleHMM(3, GaussianEmission(2), **options)
     with pytest.raises(error, match=message):
         if call == "model":

@@ -13,11 +13,9 @@ from numpyro.infer import Predictive, log_likelihood
 from numpyro.infer.util import log_density
 from scipy import stats
 
-from ethogram.inference.conjugate.conjugate_svi import ConjugateSVI
 from ethogram.models.data.trajectories import Trajectories, check
 from ethogram.models.emissions import CategoricalEmission, GaussianEmission
 from ethogram.models.families.exponential_family import Known, expected_statistics, total_kl
-from ethogram.models.families.numpyro_sites import sample_parameters
 from ethogram.models.roles.role_hmm import RoleHMM
 
 NAN = float("nan")
@@ -94,64 +92,11 @@ def test_predictive_keeps_shapes_and_lengths(cases, name):
     assert np.all(value[:, beyond] == 0)
 
 
-@pytest.mark.slow
-def test_predictive_draws_from_the_prior_too(cases):
-    """All sites, and one pointwise log likelihood a sequence at each draw."""
-    case = cases.make("known_covariance")
-    draws = Predictive(case.model, num_samples=4)(jax.random.key(0), case.data, condition=False)
-    assert {site: x.shape for site, x in draws.items()} == {
-        "initial": (4, 3),
-        "transition": (4, 3, 3),
-        "mean": (4, 3, 2),
-        "observations": (4, *case.data.observations.shape),
-    }
-    draws.pop("observations")
-    each = log_likelihood(case.model, draws, case.data)["observations"]
-    assert each.shape == (4, 6)
-    assert np.isfinite(each).all()
-
-
 def known_model():
     """Two roles of which all is known but the second row of the transitions."""
     means, covariances = np.array([[0.0, 0.0], [2.0, 1.0]]), np.array([np.eye(2), 0.5 * np.eye(2)])
     emission = GaussianEmission(2, known=Known((means, covariances)))
     return RoleHMM(2, emission, Known(np.array([0.3, 0.7])), Known(np.array([[0.9, 0.1], [NAN, NAN]])), 1.0)
-
-
-@pytest.mark.slow
-def test_known_rows_stay_in_steps_and_sites(cases, double):
-    """In the prior, after a step, in the sites, and in predictive draws."""
-    model, data = known_model(), cases.make("gaussian").data
-    prior = model.prior()
-    result = cases.sweep(model, prior, prior, model.arrange(data), 1.0, 1.0)
-    kinds = {}
-
-    @jax.jit
-    def values(key):
-        sites = trace(seed(model, key)).get_trace(data)
-        kinds.update({name: site["type"] for name, site in sites.items()})
-        return {name: site["value"] for name, site in sites.items() if site["type"] != "plate"}
-
-    at = values(jax.random.key(0))
-    draws = {name: block.mean() for name, block in result.blocks.items()}
-    for initial, transition, mean, covariance in (
-        (draws["initial"], draws["transition"], *draws["mean_covariance"]),
-        (at["initial"], at["transition"], at["mean"], at["covariance"]),
-    ):
-        close(initial, [0.3, 0.7])
-        close(transition[0], [0.9, 0.1])
-        assert abs(float(transition[1].sum()) - 1) < 1e-9
-        close(mean, [[0.0, 0.0], [2.0, 1.0]])
-        close(covariance, [np.eye(2), 0.5 * np.eye(2)])
-    assert (kinds["transition"], kinds["transition_free"]) == ("deterministic", "sample")
-    moved = (
-        result.blocks["transition"].block.natural.concentration
-        - prior["transition"].block.natural.concentration
-    )
-    assert (np.asarray(moved[0]) == 0).all()
-    assert (np.asarray(moved[1]) > 0).any()
-    row = prior["transition"].block.natural.concentration[1]
-    close(row, [1.0, 2.0], atol=1e-12)
 
 
 @pytest.mark.slow
@@ -172,23 +117,6 @@ def test_where_all_is_known_the_bound_is_the_log_likelihood(cases, double):
     exact = jax.jit(lambda at: model.observation(at, data).log_prob(model.observed_value(data)))(parameters)
     close(bound, exact.sum())
     close(exact[3], 0.0)  # never seen: evidence one
-
-
-@pytest.mark.slow
-def test_forbidden_transitions_stay_forbidden(cases):
-    """A concentration of zero: in the sites, whose rest is the same Dirichlet, and in the blocks."""
-    case = cases.make("categorical")
-    concentration = np.array([[2.0, 3.0, 0.0], [1.0, 1.0, 1.0], [0.0, 0.0, 4.0]])
-    model = RoleHMM(3, case.model.emission, transition=concentration)
-    rows = {"transition": model.prior()["transition"]}
-    draw = jax.jit(jax.vmap(lambda key: seed(sample_parameters, key)(rows)))
-    draws = draw(jax.random.split(jax.random.key(2), 4000))["transition"]
-    assert np.array_equal(np.asarray(draws == 0).all(0), concentration == 0)
-    close(draws[:, 2, 2], 1.0, rtol=1e-6)
-    assert stats.kstest(np.asarray(draws[:, 0, 0]), stats.beta(2, 3).cdf).pvalue > 1e-3
-    prior = model.prior()
-    moved = cases.sweep(model, prior, prior, model.arrange(case.data), 1.0, 1.0).blocks["transition"]
-    assert np.array_equal(np.asarray(moved.mean() == 0), concentration == 0)
 
 
 @pytest.mark.slow
@@ -251,28 +179,6 @@ def test_simulated_data_pass_the_checks(cases, name, exclusive):
     if exclusive:
         assert all(len(set(states[data.group == group, 0])) == 2 for group in range(4))
         assert np.array_equal(states, np.where(data.observed, states[:, :1], -1))
-
-
-@pytest.mark.slow
-def test_a_fit_recovers_simulated_parameters():
-    """Means within 0.2, transitions within 0.1, from 40 x 40 frames."""
-    model = RoleHMM(2, GaussianEmission(1, scale=1.0))
-    truth = {
-        "initial": jnp.array([0.5, 0.5]),
-        "transition": jnp.array([[0.9, 0.1], [0.3, 0.7]]),
-        "mean": jnp.array([[-2.0], [2.0]]),
-        "covariance": jnp.array([[[0.5]], [[1.0]]]),
-    }
-    data, states, parameters = model.simulate(jax.random.key(5), 40, lengths=40, parameters=truth)
-    assert parameters is truth
-    share = np.asarray(states == 1).mean()
-    assert abs(share - 0.25) < 0.08
-    fit = ConjugateSVI(model).run(jax.random.key(6), data, 60, restarts=2, progress_bar=False)
-    mean = {name: np.asarray(part) for name, part in fit.posterior.mean().items()}
-    order = np.argsort(mean["mean"][:, 0])
-    close(mean["mean"][order], truth["mean"], atol=0.2)
-    close(mean["covariance"][order], truth["covariance"], atol=0.2)
-    close(mean["transition"][order][:, order], truth["transition"], atol=0.1)
 
 
 @pytest.mark.slow

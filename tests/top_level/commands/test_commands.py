@@ -56,7 +56,7 @@ FAULTS = {
         ["tour", "--out", "taken"],
         "--out taken is not a writable folder (File exists): choose another",
     ),
-    "no game": (["play"], "the following arguments are required: game"),
+    "no game": (["play"], "the following arguments are required: GAME\n"),
     "a game": (["play", "chess"], "invalid choice: 'chess'"),
     "a method": (["mmap", "n.uai", "--map", "0", "--method", "luck"], "--method: invalid choice: 'luck'"),
     "no map": (["mmap", "n.uai"], "the following arguments are required: --map"),

@@ -28,20 +28,22 @@ def test_sizes_of_the_cache_and_packages_that_are_missing(tmp_path, monkeypatch)
     monkeypatch.setattr(doctor.metadata, "version", missing)
     (tmp_path / "deep").mkdir()
     (tmp_path / "deep" / "program").write_bytes(bytes(3 * 2**20))
-    told = doctor.diagnose(tmp_path)
-    assert "3.0 MiB in 1 files" in told and told.count("not installed") == len(doctor.REQUIRED) + sum(
+    report = doctor.diagnose(tmp_path)
+    assert "3.0 MiB in 1 files" in report and report.count("not installed") == len(doctor.REQUIRED) + sum(
         map(len, doctor.EXTRAS.values())
     )
     for double, name in ((False, "float32"), (True, "float64")):
         with jax.enable_x64(double):
-            told = doctor.diagnose(None)
-        assert name in told and "none: no folder is writable" in told
+            report = doctor.diagnose(None)
+        assert name in report and "none: no folder is writable" in report
 
 
 def test_extras_are_those_of_the_package():
     root = Path(__file__).resolve().parents[3]
-    told = tomllib.loads((root / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    report = tomllib.loads((root / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     for_users = {
-        name: tuple(told[name]) for name in told if name not in ("test", "bench", "bench-planning", "docs")
+        name: tuple(report[name])
+        for name in report
+        if name not in ("test", "bench", "bench-planning", "docs")
     }
     assert for_users == doctor.EXTRAS

@@ -11,15 +11,17 @@ import pandas
 import pytest
 
 import ethogram
-from ethogram.commands import fit_results, main
-from ethogram.commands.fit_tables import SizedModels
+from ethogram.commands import command_line, fit_results, fit_tables, main
+from ethogram.commands.fit_tables import Program
+from ethogram.commands.python_code import Code
 from ethogram.fits import Fit
 from ethogram.inference.conjugate import PeerScore, ScoreCurve
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.intents import AgentMarkov
 
 SCORES = {"scores.png", "scores.pdf"}
-FILES = {"fit.ethogram", "fit.nc", "figure.png", "figure.pdf", "summary.csv", "report.html", *SCORES}
+TABLES = {"summary.csv", "states.csv", "time_budget.csv", "bouts.csv"}
+FILES = {"fit.ethogram", "fit.nc", "figure.png", "figure.pdf", "report.html", *TABLES, *SCORES}
 TRACKS = ["--model", "roles", "--sequence", "trip", "--time", "t", "--step", "1", "--features", "x,y"]
 SHORT = ["--setting", "num_steps=15", "--setting", "restarts=1"]
 
@@ -45,7 +47,7 @@ def known_results(roles, monkeypatch):
         return Fit(model, data, "cavi", "why", roles.result, 1.0, key)
 
     def scored(key, make_model, sizes, data, **options):
-        assert options == {"by": "sequence", "progress_bar": False, "num_steps": 15, "restarts": 1}
+        assert options == {"progress_bar": False, "num_steps": 15, "restarts": 1}
         heldout, error = np.array([-4.0, -3.0]), np.array([0.1, 0.0])
         return ScoreCurve(np.array(sizes), np.zeros(2), heldout, (), error, 10)
 
@@ -82,6 +84,19 @@ def results_of(tracks, tmp_path, capsys):
         warnings.simplefilter("ignore")  # what ArviZ says at import depends on its version
         import arviz
     assert arviz.from_netcdf(str(out / "fit.nc")).posterior["mean"].shape == (1, 1000, 2, 2)
+    states, budget, bouts = (
+        pandas.read_csv(out / f"{name}.csv") for name in ("states", "time_budget", "bouts")
+    )
+    assert len(states) == 94 and list(states.columns) == [
+        "sequence",
+        "time",
+        "x",
+        "y",
+        "state",
+        "probability",
+    ]
+    assert set(budget["sequence"]) == set(states["sequence"]) == set(bouts["sequence"]) == {*range(6)}
+    assert budget.groupby("sequence")["mean"].sum().round(6).eq(1).all() and bouts["frames"].sum() == 94
     page = (out / "report.html").read_text()
     assert read in page and "2, the least of 1 to 2 within one standard error" in page
     rises = "2 is the largest size offered, and the held-out score still rises"
@@ -117,7 +132,7 @@ def test_a_figure_that_fails_loses_nothing_else(known_results, tracks, tmp_path,
     lost = [f"{name} (no such formula)" for name in ("figure.png", "figure.pdf", "report.html")]
     assert f"not written: {', '.join(lost)}; {out} has the other results" in said.err
     assert said.out.index("fit.ethogram") < said.out.index("summary.csv")
-    assert {path.name for path in out.iterdir()} == {"fit.ethogram", "summary.csv", "fit.nc"}
+    assert {path.name for path in out.iterdir()} == {"fit.ethogram", "fit.nc", *TABLES}
     assert ethogram.load(out / "fit.ethogram").model.num_roles == 2
     for name in ("fit.ethogram", "summary.csv"):
         assert (out / name).stat().st_mode & 0o777 == 0o600
@@ -154,44 +169,163 @@ def test_intents_have_the_states_and_actions_of_the_data(reached, tmp_path):
     assert fit_of(reached, tmp_path, table, *words, "--num-states", "9")[0].num_states == 9
 
 
-def test_steps_and_turns_have_gamma_and_von_mises_distributions(reached, tmp_path):
-    table = "x,turn,step,y\n1,0.5,2,9\n2,-3.1,1,8\n"
-    words = "--model roles --num-roles 2 --features x,turn,step,y".split()
-    model, data = fit_of(reached, tmp_path, table, *words)
-    parts = {
-        name: type(part) for name, part in zip(model.emission.names, model.emission.emissions, strict=True)
-    }
-    assert parts == {
-        "others": ethogram.GaussianEmission, "step": ethogram.GammaEmission, "turn": ethogram.VonMisesEmission,
-    }  # fmt: skip
-    assert data.metadata.feature_names == ("x", "y", "step", "turn")
-    assert data.metadata.feature_units == ("", "", "", "rad")
-    assert data.observations[0].tolist() == [[1, 9, 2, 0.5], [2, 8, 1, -3.1]]
+def parts_of(model) -> dict:
+    """Emissions by name, with their numbers of features."""
+    pairs = zip(model.emission.names, model.emission.emissions, strict=True)
+    return {name: (type(part).__name__, part.num_features) for name, part in pairs}
+
+
+MIXED = "x,turn,step,y\n1,0.5,2,9\n2,-3.1,1,8\n"
+ROLES = "--model roles --num-roles 2 --features".split()
+
+
+@pytest.mark.parametrize(
+    ("words", "parts", "order"),
+    [
+        (
+            ["x,turn,step,y"],
+            {"gaussian": ("Gaussian", 2), "turn": ("VonMises", 1), "step": ("Gamma", 1)},
+            ["x", "y", "turn", "step"],
+        ),
+        (
+            ["x,turn,step,y", "--units", "rad,m,rad,km/h"],
+            {"von_mises": ("VonMises", 2), "gaussian": ("Gaussian", 2)},
+            ["x", "step", "turn", "y"],
+        ),
+        (
+            ["step,turn", "--units", "km,Radians"],
+            {"step": ("Gamma", 1), "turn": ("VonMises", 1)},
+            ["step", "turn"],
+        ),
+        (
+            ["x,y,turn", "--units", "m,m,rad"],
+            {"gaussian": ("Gaussian", 2), "turn": ("VonMises", 1)},
+            ["x", "y", "turn"],
+        ),
+        (
+            ["x,step,y", "--emission", "gamma,poisson,binomial:9"],
+            {"x": ("Gamma", 1), "step": ("Poisson", 1), "y": ("Binomial", 1)},
+            ["x", "step", "y"],
+        ),
+        (
+            ["y,turn", "--emission", "y=poisson"],
+            {"y": ("Poisson", 1), "turn": ("VonMises", 1)},
+            ["y", "turn"],
+        ),
+    ],
+)
+def test_emissions_are_those_of_names_and_units_or_as_asked_for(reached, tmp_path, words, parts, order):
+    """Lengths beside angles are steps, but positions; features of one kind stand together."""
+    model, data = fit_of(reached, tmp_path, MIXED, *ROLES, *words)
+    assert parts_of(model) == {name: (f"{kind}Emission", count) for name, (kind, count) in parts.items()}
+    assert list(data.metadata.feature_names) == order
+    assert data.observations[0, 0].tolist() == [
+        {"x": 1, "turn": 0.5, "step": 2, "y": 9}[name] for name in order
+    ]
     model.check(data)
-    model, data = fit_of(reached, tmp_path, table, *words, "--units", "rad,m/s,rad,")
-    parts = {
-        name: part.num_features
-        for name, part in zip(model.emission.names, model.emission.emissions, strict=True)
-    }
-    assert parts == {"others": 2, "angles": 2} and data.metadata.feature_names == ("turn", "y", "x", "step")
-    model, data = fit_of(
-        reached, tmp_path, table.replace("turn", "Turn"), *words[:-1], "Turn,y", "--units", "Radians,"
-    )
-    assert model.emission.names == ("others", "angles") and data.metadata.feature_names == ("y", "Turn")
-    assert fit_of(reached, tmp_path, "Step,Turn\n1,2\n", *words[:-1], "Step,Turn")[0].emission.names == (
-        "step", "angles",
-    )  # fmt: skip
-    degrees, data = fit_of(reached, tmp_path, table, *words, "--units", ",deg,,")
+
+
+def test_emissions_of_all_features(reached, tmp_path):
+    for words, kind, name, number in (
+        (["x,y"], ethogram.GaussianEmission, "num_features", 2),
+        (["x,step", "--emission", "gamma"], ethogram.GammaEmission, "num_features", 2),
+        (["x,y", "--emission", "mixture:3"], ethogram.GaussianMixtureEmission, "num_components", 3),
+        (["y", "--emission", "categorical"], ethogram.CategoricalEmission, "num_categories", 10),
+        (["x,y", "--emission", "autoregressive:2"], ethogram.AutoregressiveGaussianEmission, "order", 2),
+    ):
+        emission = fit_of(reached, tmp_path, MIXED, *ROLES, *words)[0].emission
+        assert isinstance(emission, kind) and getattr(emission, name) == number
+
+
+WALKS = "walk,s,a\n0,2,go\n0,10,go\n1,30,stay\n"
+MOVES = "state,action,next state,probability\n10,go,30,1\n2,go,10,1\n30,stay,30,1\n"
+TRIPS = "trip,mode,hours,taken\n7,car,1,0\n7,bus,2.5,1\n9,bus,3,0\n9,walk,.5,1\n"
+
+
+@pytest.mark.parametrize(
+    ("table", "words"),
+    [
+        (MIXED, [*ROLES, "x,turn,step,y", "--setting", "num_steps=5"]),
+        (
+            "lon,lat\n0,0\n0.1,0\n0.2,0\n0.2,0.1\n",
+            [*ROLES, "lon,lat", "--step-and-turn", "--read", "codes=true"],
+        ),
+        (WALKS, "--model intents --sequence walk --agent walk --states s --actions a --seed 3".split()),
+        (TRIPS, "--model choices --decision trip --option mode --chosen taken --features hours".split()),
+        (
+            WALKS,
+            "--model rewards --sequence walk --states s --actions a --discount .9 --transitions moves.csv".split(),
+        ),
+    ],
+)
+def test_code_of_the_report_makes_the_same_fit(reached, tmp_path, monkeypatch, table, words):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "moves.csv").write_text(MOVES)
+    model, data = fit_of(reached, Path(), table, *words)
+    arguments = command_line._parser().parse_args(["fit", "table.csv", "--out", "out", *words])
+    read = fit_tables.read_models(arguments)
+    kept: dict = {}
+
+    def recorded(key, model, data, method, **settings):
+        kept.update(key=key, model=model, data=data, method=method, settings=settings)
+
+    monkeypatch.setattr(ethogram, "fit", recorded)
+    exec(fit_results._script(read, read.sizes[0], arguments), {})
+    assert jax.tree.structure((kept["model"], kept["data"])) == jax.tree.structure((model, data))
+    for one, other in zip(*map(jax.tree.leaves, ((kept["model"], kept["data"]), (model, data))), strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert kept["key"] == jax.random.key(arguments.seed) and kept["method"] == "auto"
+    assert {"progress_bar": False, **kept["settings"]} == reached["settings"]
+
+
+def test_angles_in_degrees_are_refused(reached, tmp_path):
+    degrees, data = fit_of(reached, tmp_path, MIXED, *ROLES, "x,turn,step,y", "--units", ",deg,,")
     with pytest.raises(
         ValueError, match=r"feature 'turn' is in 'deg', .*give it a VonMisesEmission, in radians"
     ):
         degrees.check(data)
-    degrees, data = fit_of(reached, tmp_path, "turn\n90\n-90\n", *words[:-1], "turn")
+    degrees, data = fit_of(reached, tmp_path, "turn\n90\n-90\n", *ROLES, "turn")
     with pytest.raises(ValueError, match=r"np\.deg2rad of degrees"):
         degrees.check(data)
-    assert isinstance(
-        fit_of(reached, tmp_path, table, *words[:-1], "x,y")[0].emission, ethogram.GaussianEmission
+
+
+def test_steps_and_turns_of_positions(reached, tmp_path, capsys):
+    """The equator at a tenth of a degree, and a square."""
+    table = "lon,lat\n0,0\n0.1,0\n0.2,0\n0.2,0.1\n"
+    model, data = fit_of(reached, tmp_path, table, *ROLES, "lon,lat", "--step-and-turn")
+    assert parts_of(model) == {"step": ("GammaEmission", 1), "turn": ("VonMisesEmission", 1)}
+    np.testing.assert_allclose(data.observations[0, :, 0], 11.1195, rtol=1e-4)
+    assert "emission: step gamma, turn von-mises" in capsys.readouterr().out
+    still = [*ROLES, "x,y", "--units", "m,m", "--step-and-turn"]
+    _, data = fit_of(
+        reached, tmp_path, "x,y\n0,0\n0,0\n3,4\n", *still, "--zero-steps", "offset", "--smallest", ".5"
     )
+    assert data.observations[0, :, 0].tolist() == [0.5, 5] and data.metadata.feature_units == ("m", "rad")
+    capsys.readouterr()
+    words = [str(tmp_path / "table.csv"), *still, "--out", str(tmp_path / "out")]
+    assert refusal(capsys, words, ["--step-and-turn: positions[0, 0]", "pass --zero-steps missing, or"])
+
+
+def test_files_of_tracking_have_readers(reached, tmp_path):
+    """Movebank in metres, or as steps in kilometres; of DeepLabCut the keypoints that are asked for."""
+    table = "timestamp,location-long,location-lat,individual-local-identifier\n"
+    table += "".join(f"2010-05-01 {hour}:00:00,24.{hour},-1.5,Ngele\n" for hour in (10, 11, 12, 14))
+    words = "--model roles --num-roles 2 --reader movebank --step 1h".split()
+    _, data = fit_of(reached, tmp_path, table, *words)
+    assert data.metadata.feature_names == ("east", "north") and data.observed.tolist()[0][3:] == [False, True]
+    _, data = fit_of(reached, tmp_path, table, *words, "--step-and-turn")
+    assert data.metadata.feature_units == ("km", "rad") and data.metadata.agent_names == ("Ngele",)
+    rows = [
+        "scorer" + ",net" * 6,
+        "bodyparts,nose,nose,nose,tail,tail,tail",
+        "coords" + ",x,y,likelihood" * 2,
+    ]
+    rows += ["0,1.0,2.0,0.99,3.0,2.0,0.98", "1,1.5,2.0,0.95,9.0,9.0,0.10"]
+    words = "--model roles --num-roles 2 --reader deeplabcut --keypoints tail --frame-rate 30".split()
+    _, data = fit_of(reached, tmp_path, "\n".join(rows), *words)
+    assert data.metadata.feature_names == ("tail.x", "tail.y") and data.observed.tolist() == [[True, False]]
+    _, data = fit_of(reached, tmp_path, "\n".join(rows), *words, "--read", "min_likelihood=0.05")
+    assert data.observed.all() and data.metadata.frame_rate == 30
 
 
 def test_scores_of_peers_are_printed_beside_those_of_intents(monkeypatch, capsys):
@@ -205,15 +339,15 @@ def test_scores_of_peers_are_printed_beside_those_of_intents(monkeypatch, capsys
 
     monkeypatch.setattr(fit_results, "heldout_score_curve", scored)
     data = Trajectories.from_list(states=[[0, 1], [1]], actions=[[0, 1], [1]])
-    model = AgentMarkov(2, 2, truncation=3)
     settings = {"restarts": 2, "checkpoint": "fit.ckpt"}
-    fit_results._print_peers(None, SizedModels(data.take([0]), lambda size: model), "auto", settings)
+    model = Code(AgentMarkov(2, 2, truncation=3), "")
+    fit_results._print_peers(None, Program(data.take([0]), lambda size: model, ()), "auto", settings)
     assert not capsys.readouterr().out and not seen
-    fit_results._print_peers(None, SizedModels(data, lambda size: model), "auto", settings)
+    fit_results._print_peers(None, Program(data, lambda size: model, ()), "auto", settings)
     *_, first, second = capsys.readouterr().out.splitlines()
     assert first.split() == ["up", "to", "3", "intents", "-0.7500", "0.0000"]
     assert second.split() == ["p(a", "|", "s)", "-0.5000", "0.0200"]
-    assert seen == {"by": "sequence", "restarts": 2}
+    assert seen == {"restarts": 2}
 
 
 def test_choices_of_a_long_table(reached, tmp_path):
@@ -271,24 +405,24 @@ def test_identifiers_and_labels_of_a_table_are_text(reached, tmp_path):
 
 
 CASES = {
-    "no file": (["--features", "x"], None, "DATA.csv is", "which is no file: give a CSV file with a header"),
-    "no header": (["--features", "x"], "", "cannot be read as CSV"),
-    "no rows": (["--features", "x"], "x,t\n", "has no rows below its header"),
+    "no file": (["--features", "x"], None, "table.csv': there is no such file"),
+    "no header": (["--features", "x"], "", "table.csv', which cannot be read: No columns"),
+    "no rows": (["--features", "x"], "x,t\n", "table.csv: table has no rows"),
     "no column": (
         ["--features", "x,z"],
         "x,t\n1,2\n",
-        "--features:",
-        "has no column 'z': its columns are x, t",
+        "table.csv: table has no column 'z': its columns are ['x', 't'",
     ),
     "a word": (
         ["--features", "x"],
         "x\n1\nhigh\n",
-        "--features: column 'x' is 'high' in row 1: expected numbers",
+        "table.csv: column 'x'",
+        "features must be numbers, and row 1 is 'high'",
     ),
     "an empty cell": (
         ["--features", "x"],
         "x,t\n1,1\n,2\n",
-        "--features: column 'x' is empty in row 1: fill it in, or pass --missing nan",
+        "sequence 0, step 1, feature 'x' is NaN or null: pass --missing nan to take it as missing",
     ),
     "no features": ([], "x\n1\n", "--features is missing: --model roles needs --features"),
     "units": (
@@ -320,39 +454,39 @@ CASES = {
     "a step": (
         ["--features", "x", "--time", "t", "--step", "2s"],
         "x,t\n1,1\n2,2\n",
-        "--step is '2s', but the times in --time t are numbers: give a number",
+        "step is '2s', but times are numbers: give a number",
     ),
     "a step of dates": (
         ["--features", "x", "--time", "t", "--step", "2"],
         "x,t\n1,2020-01-01\n2,2020-01-02\n",
-        "--step is 2, but the times in --time t are not numbers: give a duration such as 1s or 10min",
+        "step is 2.0, but times are dates or durations",
     ),
     "no times": (
         ["--features", "x", "--step", "2"],
         "x\n1\n",
-        "--step needs --time: give the column of times",
+        "step is 2.0 without time: name the column of times",
     ),
     "no step": (
         ["--features", "x", "--time", "t", "--snap"],
         "x,t\n1,1\n",
-        "--snap needs --step: give the time between frames",
+        "snap is True without step: pass --step, the time between frames",
     ),
     "a step back": (["--features", "x", "--step", "-1"], "x\n1\n", "--step: '-1' is not a positive time"),
     "times apart": (
         ["--features", "x", "--time", "t"],
         "x,t\n1,1\n2,2\n3,5\n",
         "table.csv: t advances by 1 to 3",
-        "pass step=",
+        "pass --step",
     ),
 }
 
 
-@pytest.mark.parametrize("words, table, told", [(*case[:2], case[2:]) for case in CASES.values()], ids=CASES)
-def test_what_is_refused_is_told_in_one_line(words, table, told, tmp_path, capsys):
+@pytest.mark.parametrize("words, table, parts", [(*case[:2], case[2:]) for case in CASES.values()], ids=CASES)
+def test_what_is_refused_is_said_in_one_line(words, table, parts, tmp_path, capsys):
     path, out = tmp_path / "table.csv", tmp_path / "out"
     if table is not None:
         path.write_text(table)
-    assert refusal(capsys, [str(path), "--model", "roles", "--out", str(out), *words], told)
+    assert refusal(capsys, [str(path), "--model", "roles", "--out", str(out), *words], parts)
     assert not out.exists()
 
 
@@ -365,16 +499,16 @@ def reward_words(folder, transitions):
 
 
 @pytest.mark.parametrize(
-    ("transitions", "told"),
+    ("transitions", "parts"),
     [
         ("0,go,1,.5\n0,go,0,.4\n1,go,1,1\n", "state '0' and action 'go' sum to 0.9: expected 1"),
         ("0,go,1,1\n", "state '1' is a next state without a row of its own"),
         ("0,go,0,1.5\n0,go,1,-.5\n", "column 'probability' is 1.5 in row 0"),
-        ("1,go,1,1\n", "--states: column 's' is '0' in row 0, which"),
+        ("1,go,1,1\n", "walks.csv: states contains '0', which is not in --transitions"),
     ],
 )
-def test_transitions_that_are_no_mdp_are_refused(transitions, told, tmp_path, capsys):
-    assert refusal(capsys, reward_words(tmp_path, transitions), [told])
+def test_transitions_that_are_no_mdp_are_refused(transitions, parts, tmp_path, capsys):
+    assert refusal(capsys, reward_words(tmp_path, transitions), [parts])
 
 
 def test_linear_rewards_need_features(tmp_path, capsys):
@@ -382,14 +516,14 @@ def test_linear_rewards_need_features(tmp_path, capsys):
     assert refusal(capsys, words, ["--method max_entropy", "give --state-features"])
 
 
-def refusal(capsys, words: list[str], told) -> str:
+def refusal(capsys, words: list[str], parts) -> str:
     """The one line of a refusal, with all that must be in it."""
     try:
         code = main(["fit", *words])
     except SystemExit as stopped:
         code = stopped.code
     said = capsys.readouterr().err
-    assert code == 2 and said.count("\n") == 1 and all(part in said for part in told), said
+    assert code == 2 and said.count("\n") == 1 and all(part in said for part in parts), said
     return said
 
 

@@ -53,13 +53,13 @@ def test_answer_with_names(files, capsys):
         "answer.json",
     )  # fmt: skip
     assert code == 0
-    told = json.loads((files / "answer.json").read_text())
-    assert set(told) == {
+    written = json.loads((files / "answer.json").read_text())
+    assert set(written) == {
         "assignment", "log_probability", "possible", "kind", "upper_bound", "proved_optimal", "method", "seconds",
     }  # fmt: skip
-    assert set(told["assignment"]) == set(diagnosis.FAULTS)
-    assert told["assignment"]["valve stuck"] == "yes"
-    assert (told["possible"], told["kind"], told["proved_optimal"]) == (True, "exact", True)
+    assert set(written["assignment"]) == set(diagnosis.FAULTS)
+    assert written["assignment"]["valve stuck"] == "yes"
+    assert (written["possible"], written["kind"], written["proved_optimal"]) == (True, "exact", True)
     printed = capsys.readouterr().out
     assert "valve stuck = yes" in printed
     assert "proved optimal" in printed
@@ -112,12 +112,25 @@ def test_other_methods(files, method, capsys):
     assert "not proved" in capsys.readouterr().out
 
 
+def test_all_variables_without_evidence(tmp_path, capsys):
+    """Which may be of factors; a comma, or a folder, tells a variable or a file of this name apart."""
+    (tmp_path / "m.uai").write_text("MARKOV\n2\n2 2\n2\n1 0\n2 0 1\n2\n1.0 3.0\n4\n2.0 1.0 0.5 5.0\n")
+    words = ["mmap", str(tmp_path / "m.uai"), "--format", "json", "--map"]
+    for evidence, expected in (([], {"x0": 1, "x1": 1}), (["--evidence", "x1=0"], {"x0": 0})):
+        assert main([*words, "all", *evidence]) == 0
+        assert json.loads(capsys.readouterr().out)["assignment"] == expected
+    assert main([*words, "all", "--evidence", "x0=0,x1=0"]) == 2
+    assert "--map is all, and every variable has evidence" in capsys.readouterr().err
+    assert main([*words, "all,"]) == 2
+    assert "no variable is named 'all'" in capsys.readouterr().err
+
+
 def test_factors_are_a_network_too(tmp_path, capsys):
     (tmp_path / "m.uai").write_text("MARKOV\n2\n2 2\n2\n1 0\n2 0 1\n2\n1.0 3.0\n4\n2.0 1.0 0.5 5.0\n")
     assert main(["mmap", str(tmp_path / "m.uai"), "--map", "0", "--json", str(tmp_path / "a.json")]) == 0
-    told = json.loads((tmp_path / "a.json").read_text())
-    assert told["assignment"] == {"x0": 1}
-    assert told["log_probability"] == pytest.approx(np.log(3 * 5.5))
+    written = json.loads((tmp_path / "a.json").read_text())
+    assert written["assignment"] == {"x0": 1}
+    assert written["log_probability"] == pytest.approx(np.log(3 * 5.5))
     capsys.readouterr()
 
 
@@ -144,8 +157,8 @@ def test_no_possible_assignment_is_no_answer(tmp_path, capsys):
         assert main([*words, "--json", str(tmp_path / "a.json")]) == 4
     printed = capsys.readouterr()
     assert "x0" not in printed.out and "no assignment of positive probability was found" in printed.err
-    told = json.loads((tmp_path / "a.json").read_text())
-    assert (told["assignment"], told["possible"], told["log_probability"]) == (None, False, None)
+    written = json.loads((tmp_path / "a.json").read_text())
+    assert (written["assignment"], written["possible"], written["log_probability"]) == (None, False, None)
 
 
 def test_a_search_that_finds_nothing_possible_in_time_does_not_answer(tmp_path, capsys):
@@ -158,8 +171,8 @@ def test_a_search_that_finds_nothing_possible_in_time_does_not_answer(tmp_path, 
     words = ["mmap", str(tmp_path / "pigeons.uai"), "--evidence", str(tmp_path / "apart.evid"), "--map", "0"]
     assert main([*words, "--time-limit", "0.5", "--json", str(tmp_path / "a.json")]) == 4
     assert "no assignment of positive probability was found" in capsys.readouterr().err
-    told = json.loads((tmp_path / "a.json").read_text())
-    assert (told["assignment"], told["possible"], told["proved_optimal"]) == (None, False, False)
+    written = json.loads((tmp_path / "a.json").read_text())
+    assert (written["assignment"], written["possible"], written["proved_optimal"]) == (None, False, False)
 
 
 @pytest.mark.parametrize(
@@ -324,8 +337,8 @@ def test_the_result_of_the_competitions(files, capsys):
     numbers = list(map(int, solution.split()))
     assert (task, numbers[0], len(numbers)) == ("MMAP", len(diagnosis.FAULTS), 1 + 2 * len(diagnosis.FAULTS))
     assert numbers[1::2] == [network.variable(name) for name in diagnosis.FAULTS]
-    told = json.loads((files / "answer.json").read_text())["assignment"]
-    assert numbers[2::2] == list(told.values())
+    written = json.loads((files / "answer.json").read_text())["assignment"]
+    assert numbers[2::2] == list(written.values())
 
 
 def test_a_network_of_pgmpy_is_said_to_be_one(tmp_path, capsys):

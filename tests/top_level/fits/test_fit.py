@@ -9,6 +9,7 @@ import jax
 import numpy as np
 import numpyro.distributions as dist
 import pytest
+import xarray
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 from scipy.special import log_ndtr, logsumexp
@@ -16,6 +17,7 @@ from scipy.stats import multivariate_normal
 
 import ethogram
 from ethogram import fits
+from ethogram.fits import estimates
 from ethogram.fits.fit_object import Fit
 from ethogram.fits.new_data import by_group, require_alike
 from ethogram.fits.report import about_fit
@@ -69,6 +71,33 @@ def test_states_and_forecasts_of_roles(roles, role_data):
     ahead = roles.predict(steps=3, num_draws=20)
     assert ahead.observations.shape == (20, 6, 3, 2) and ahead.probability.shape == (6, 3, 2)
     np.testing.assert_allclose(ahead.probability.sum(-1), 1, atol=1e-5)
+
+
+def test_names_of_roles_go_to_tables_exports_and_files(roles, role_data, tmp_path):
+    named = roles.rename({1: "walk"})
+    assert roles.state_names == ("0", "1") and named.state_names == ("0", "walk")
+    assert "transition[walk, 0]" in named.summary().index
+    tree = named.to_arviz(num_draws=5)
+    assert (
+        tree.posterior["state"].values.tolist()
+        == tree.posterior["next_state"].values.tolist()
+        == ["0", "walk"]
+    )
+    named.save(tmp_path / "fit")
+    again = fits.load(tmp_path / "fit").rename({"walk": "run", 0: "rest"})
+    assert set(again.states().to_table()["state"]) == {"rest", "run"}
+    budget = again.time_budget(num_draws=20)
+    probability = again.states().probability.sum((0, 1))
+    expected = probability / probability.sum()
+    assert budget["mean"].tolist() == pytest.approx(expected.tolist(), abs=0.05)
+    assert len(again.bouts()) and again.transitions(num_draws=5).shape[0] == 2
+
+
+def test_models_without_hidden_states_have_no_names(choices):
+    assert choices.state_names == ()
+    for ask in (lambda: choices.rename({0: "a"}), choices.sample_paths, choices.time_budget, choices.bouts):
+        with pytest.raises(TypeError, match="NoisyMDP has no hidden states"):
+            ask()
 
 
 def test_roles_without_ellipses_show_the_elbo(role_data):
@@ -156,6 +185,11 @@ def test_intents_are_named_drawn_and_scored_on_new_pairs():
     sampled = SampledPosterior(drawn.model, sites, {})
     other = Fit(model, data, "nuts", "", sampled, 1.0, jax.random.key(7))
     assert len(ethogram.compare({"cavi": found, "nuts": other}).disagreements) == 0
+    named = other.rename({1: "forage"})
+    assert {"transition[$w,run, forage, 0]", "transition[$w,run, 0, others]"} <= {*named.summary().index}
+    paths = named.sample_paths(5)
+    assert paths.shape == (5, 2, 3) and (paths[:, 1, 2] == -1).all() and paths.max() <= 1
+    assert named.states().used.size and named.time_budget()["mean"].sum() == pytest.approx(1)
     new = data.take([1, 1])
     assert found.score(new).entries[0] == pytest.approx(found.score().entries[1], abs=1e-3)
     np.testing.assert_allclose(found.predict(new)[0, :2], found.predict()[1, :2], atol=1e-4)
@@ -337,6 +371,19 @@ def test_a_file_of_something_else_is_named(roles, tmp_path):
             write(tmp_path / "missing" / "file")
     storage.write(tmp_path / "part", {"fit": {"model": roles.model}})
     with pytest.raises(
-        ValueError, match="part cannot be read: data, key, method, method_reason, result, seconds"
+        ValueError, match="part cannot be read: data, key, method, method_reason, names, result, seconds"
     ):
         fits.load(tmp_path / "part")
+
+
+def test_the_one_feature_of_a_part_is_in_the_name_of_its_sites():
+    def labels(site, feature, name):
+        dims = {"state": ["rest"], feature: [name]}
+        return estimates._labels({site: xarray.DataArray(np.zeros((1, 1)), dims, list(dims))})
+
+    assert (
+        labels("step_mean", "step_feature", "step")
+        == labels("step_mean", "step_feature", 0)
+        == ["step_mean[rest]"]
+    )
+    assert labels("pose_mean", "pose_feature", "x") == ["pose_mean[rest, x]"]

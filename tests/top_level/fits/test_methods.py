@@ -48,7 +48,7 @@ def test_methods_find_what_the_posteriors_here_have(name, method, settings, requ
 
 
 @pytest.mark.parametrize(
-    ("name", "method", "settings", "told"),
+    ("name", "method", "settings", "expected"),
     [
         ("roles", "cavi", {}, {"num_steps": 1000}),
         ("roles", "svi", {"tol": 0.1}, {"num_steps": 2000, "batch_size": 1, "tol": 0.1}),
@@ -62,7 +62,7 @@ def test_methods_find_what_the_posteriors_here_have(name, method, settings, requ
         ("rewards", "levine", {}, {"method": "map", "prior": "levine"}),
     ],
 )
-def test_methods_reach_their_algorithms(name, method, settings, told, request, monkeypatch):
+def test_methods_reach_their_algorithms(name, method, settings, expected, request, monkeypatch):
     """With settings of their own, which those that are given replace."""
     seen = {}
 
@@ -84,7 +84,7 @@ def test_methods_reach_their_algorithms(name, method, settings, told, request, m
         monkeypatch.setattr(module, name, stopped(getattr(module, name)))
     with pytest.raises(InterruptedError):
         fits.fit(KEY, made.model, made.data, method, **settings)
-    assert seen == seen | told
+    assert seen == seen | expected
 
 
 def test_a_feature_that_never_differs_is_warned_of(decisions, monkeypatch):
@@ -139,6 +139,7 @@ COUNTS, NUMBERS, FLAGS = ("5", True, 2.5, -1), ("5", True, float("nan"), -1), ("
         ("nuts", "step_size target_accept_prob trajectory_length", NUMBERS),
         ("nuts", "progress_bar adapt_step_size adapt_mass_matrix dense_mass find_heuristic_step_size", FLAGS),
         ("nuts", "forward_mode_differentiation regularize_mass_matrix", FLAGS),
+        ("nuts", "max_tree_depth", ([5, 8], (5, 8, 3), (5, "8"))),
         ("nuts", "kinetic_fn init_strategy inverse_mass_matrix", ("5", 3, [1])),
         ("refresh", "num_steps restarts num_warmup num_draws num_chains", COUNTS),
         ("refresh", "checkpoint", (5, "missing/file")),
