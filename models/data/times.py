@@ -99,9 +99,8 @@ def _parsed(values: np.ndarray, name: str, day_first: bool | None) -> tuple[np.n
             f"{name} holds {values.dtype}: times are numbers, dates, durations or ISO strings, and row {row} is "
             f"{texts[row]!r}{number_hint(texts[row])}"
         ) from error
-    dates = np.array(dates)
-    dates, zone = _without_zone(dates, name)
-    return dates.astype("datetime64[us]"), zone
+    utc, zone = _without_zone(np.array(dates), name)
+    return utc.astype("datetime64[us]"), zone
 
 
 def _dates(texts: list[str], name: str, day_first: bool | None) -> list[datetime.datetime]:
@@ -118,13 +117,13 @@ def _dates(texts: list[str], name: str, day_first: bool | None) -> list[datetime
         )
     ordered = list(texts)
     for row, (first, second, year) in ((row, found.groups()) for row, found in ends.items()):
-        day, month = (first, second) if day_first else (second, first)
-        if int(month) > 12:
+        if int(second if day_first else first) > 12:
             raise ValueError(
                 f"{name} is {texts[row]!r} in row {row}, which is no date with day_first={day_first}"
             )
         century = "" if len(year) == 4 else "19" if year >= "69" else "20"  # as POSIX has it
-        ordered[row] = f"{century}{year}-{month}-{day}{texts[row][ends[row].end() :]}"
+        month_day = (second, first) if day_first else (first, second)
+        ordered[row] = f"{century}{year}-{'-'.join(month_day)}{texts[row][ends[row].end() :]}"
     try:
         if all(map(YEAR_FIRST.match, ordered)):
             return list(pandas.to_datetime(ordered, format="mixed").to_pydatetime())

@@ -46,17 +46,17 @@ def test_sequences_follow_each_other_and_codes_follow_their_names():
 @pytest.mark.parametrize(
     ("items", "error", "message"),
     [
-        ([ONE, OTHER._replace(actions=None)], ValueError, r"items\[1\].actions is None, and items\[0\] has it"),
-        ([ONE._replace(group=None), OTHER], ValueError, r"items\[0\].group is None, and items\[1\] has it"),
+        ([ONE, OTHER._replace(actions=None)], ValueError, r"items\[1\].actions is None, that of items\[0\] is 'given'"),
+        ([ONE._replace(group=None), OTHER], ValueError, r"items\[1\].group is 'given', that of items\[0\] is None"),
         ([ONE, with_metadata(OTHER, frame_rate=3)], ValueError, r"items\[1\].metadata.frame_rate is 3.0, .* is None"),
         ([ONE, with_metadata(OTHER, time_zone="UTC")], ValueError, r"items\[1\].metadata.time_zone is 'UTC'"),
         ([ONE, with_metadata(OTHER, feature_names=["a", "b"])], ValueError, r"items\[1\].metadata.feature_names"),
         ([ONE, with_metadata(OTHER, agent_names=None)], ValueError, r"items\[1\].metadata.agent_names is None"),
-        ([ONE, ONE._replace(observations=ONE.observations[..., :1])], ValueError, r"items\[1\].* has 1 features"),
+        ([ONE, ONE._replace(observations=ONE.observations[..., :1])], ValueError, r"shape\[2\] is 1, that of .* is 2"),
         ([ONE, 3], TypeError, r"items\[1\] is int"),
         (ONE, TypeError, r"items\[0\] is ndarray: give a list of Trajectories"),
         ([], ValueError, "items is empty"),
-        ([herd(0.0), herd(5.0)], ValueError, r"group 'g' is in items\[0\] and items\[1\], which count its frames"),
+        ([herd(0.0), herd(5.0)], ValueError, r"group 'g' is in several items, which count its frames"),
     ],
 )  # fmt: skip
 def test_items_that_do_not_fit_are_named(items, error, message):

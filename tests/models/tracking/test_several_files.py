@@ -43,7 +43,11 @@ def test_mice_of_several_files_have_their_names_from_these(tmp_path):
         1,
     ]  # the same mouse, another recording
     for paths, settings, message in (
-        (["m1_wtDLC.csv", "other.csv"], {}, r"other.csv.* has 2 features, .*m1_wtDLC.csv 4"),
+        (
+            ["m1_wtDLC.csv", "other.csv"],
+            {},
+            r"other.csv.observations.shape.2. is 2, that of .*m1_wtDLC.csv is 4",
+        ),
         (["m1_wtDLC.csv"], {"agent": "x"}, "agent is 'x', which is not in the name 'm1_wtDLC'"),
     ):
         with pytest.raises(ValueError, match=message):
