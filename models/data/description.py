@@ -32,7 +32,9 @@ def describe_data(data: Any, in_words: Callable[[Any], list[str]]) -> str:
 def features_in_words(metadata: Metadata) -> list[str]:
     """Names of the features with their units, where there are names."""
     names, units = metadata.feature_names or (), metadata.feature_units or ()
-    features = [f"{name} ({unit})" for name, unit in zip(names, units, strict=False)] or names
+    features = [
+        f"{name} ({unit})" if unit else name for name, unit in zip(names, units, strict=False)
+    ] or names
     return [f"features {few_names(features)}"] if features else []
 
 

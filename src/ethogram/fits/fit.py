@@ -8,6 +8,7 @@ from typing import Any
 import jax
 from jax import Array
 
+from ethogram.fits.as_code import call_as_code
 from ethogram.fits.fit_object import Fit
 from ethogram.fits.methods import read_settings
 from ethogram.fits.systems import system_of
@@ -71,4 +72,5 @@ def fit(key: Array, model: Any, data: Any = None, method: str = "auto", **settin
     begin = time.perf_counter()
     result = jax.block_until_ready(methods.by_name[name].run(key_fit, model, data, settings))
     seconds = time.perf_counter() - begin
-    return Fit(model, data, name, methods.reason if method == "auto" else "", result, seconds, key_draws)
+    reason, code = methods.reason if method == "auto" else "", call_as_code(key, model, data, name, settings)
+    return Fit(model, data, name, reason, result, seconds, key_draws, code=code)

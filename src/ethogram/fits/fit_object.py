@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from ethogram.fits import behaviour
 from ethogram.fits.estimates import estimates
 from ethogram.fits.new_data import by_group, mean_and_error, require_alike
-from ethogram.fits.states import HiddenStates, names_of_states, renamed
+from ethogram.fits.states import HiddenStates, names_of_states, renamed, warn_of_rare
 from ethogram.fits.systems import NUM_DRAWS, answer_dataset, some_draws, system_of
 from ethogram.inference import storage
 from ethogram.inference.conjugate import load_posterior
@@ -25,6 +25,7 @@ from ethogram.models.arguments import require_integer
 from ethogram.models.conjugate_model import overrides
 from ethogram.models.data import Trajectories
 from ethogram.models.printing import short_repr
+from ethogram.models.roles import RoleHMM
 from ethogram.plots.axes import figure_or_new, show_plainly
 
 __all__ = ["Fit", "Score", "load"]
@@ -67,6 +68,7 @@ class Fit:
     result : what the algorithm returned: a `ConjugateResult`, a `SampledPosterior`, a `RefreshedPosterior`, an
         `ImitationResult`, a `RewardFit`, an `IntentFit`, a `MaxEntropyFit` or a `MarginalMAPResult`.
     seconds : of wall time, with compilation.
+    code : the call of `ethogram.fit` as Python; empty where there was none.
     """
 
     def __init__(
@@ -79,9 +81,10 @@ class Fit:
         seconds: float,
         key: Array,
         names: Mapping[int, str] | None = None,
+        code: str = "",
     ) -> None:
         self.model, self.data, self.method, self.method_reason = model, data, method, method_reason
-        self.result, self.seconds = result, seconds
+        self.result, self.seconds, self.code = result, seconds, code
         self._key, self._system, self._names = key, system_of(model, result), dict(names or {})
 
     def __repr__(self) -> str:
@@ -150,7 +153,8 @@ class Fit:
         self._require_states()
         named = renamed(self._system.num_states(self), names, self._names)
         given = (self.model, self.data, self.method, self.method_reason, self.result, self.seconds, self._key)
-        return Fit(*given, names=named)
+        code = f"{self.code}\nfit = fit.rename({dict(names)!r})" if self.code else ""
+        return Fit(*given, names=named, code=code)
 
     def _require_states(self) -> None:
         if not self._system.num_states(self):
@@ -170,9 +174,16 @@ class Fit:
         Raises
         ------
         TypeError : the model has no hidden states.
+
+        Warns
+        -----
+        UserWarning : a role holds less than 1 % of the frames of the fit, of which there are 1000 or more.
         """
         given = self._data(data)
-        return HiddenStates(self._system.states(self, given), self.state_names, given)
+        states = HiddenStates(self._system.states(self, given), self.state_names, given)
+        if data is None and isinstance(self.model, RoleHMM):
+            warn_of_rare(states)
+        return states
 
     def sample_paths(
         self, num_draws: int = NUM_PATHS, data: Any = None
@@ -421,11 +432,14 @@ class Fit:
                 "policies are objects of other libraries, which files of arrays cannot hold: save fit.result.policies "
                 "as their library says, and the roles by fit.result.fit.posterior.save"
             )
-        names = ("model", "data", "method", "method_reason", "result", "seconds", "_key", "_names")
+        names = ("model", "data", "method", "method_reason", "result", "seconds", "_key", "_names", "code")
         storage.write(path, {"fit": {name.lstrip("_"): getattr(self, name) for name in names}})
 
     def report(self, path: str | os.PathLike) -> Path:
-        """Write a page of HTML that needs no other file: data, method, convergence, estimates, the figure.
+        """Write a page of HTML that needs no other file, for screens of any width.
+
+        What was read, how it was fitted, what was found in words, figure and tables, the parameters folded, the call as
+        Python, and how to cite software and model.
 
         Raises
         ------
@@ -455,7 +469,7 @@ def load(path: str | os.PathLike) -> Any:
     if not (isinstance(content, dict) and isinstance(content.get("fit"), dict)):
         return load_posterior(path)
     found = content["fit"]
-    kinds = {"method": str, "method_reason": str, "seconds": float, "key": Array, "names": dict}
+    kinds = {"method": str, "method_reason": str, "seconds": float, "key": Array, "names": dict, "code": str}
     wrong = [name for name, kind in kinds.items() if not isinstance(found.get(name), kind)]
     missing = sorted(found.keys() ^ {*kinds, "model", "data", "result"}) or wrong
     if missing:

@@ -14,33 +14,41 @@ from typing import Any
 import jax
 import numpy as np
 
+from ethogram.fits.citations import PAPERS, SOFTWARE
+from ethogram.fits.findings import findings
 from ethogram.inference import storage
 from ethogram.inference.conjugate import ConjugateResult, ScoreCurve
 from ethogram.inference.conjugate.moves import EMPTY
+from ethogram.models.choices.decisions import decisions_in_words
 from ethogram.models.conjugate_model import overrides
 from ethogram.models.data import Trajectories
+from ethogram.models.data.description import trajectories_in_words
 from ethogram.models.data.gaps import lacking
 from ethogram.models.held_warnings import held_warnings
 from ethogram.models.whole_files import replacing
 
 __all__ = ["about_data", "about_fit", "write_report"]
 
-PAGE = string.Template("""<!doctype html><html lang="en"><head><meta charset="utf-8"><title>$name</title><style>
-body { font-family: system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; color: #222; }
+PAGE = string.Template("""<!doctype html><html lang="en"><head><meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1"><title>$name</title><style>
+body { font-family: system-ui, sans-serif; max-width: 62rem; margin: 1rem auto; padding: 0 1rem; color: #222;
+  line-height: 1.45; overflow-wrap: anywhere; }
+.wide { overflow-x: auto; margin: .6rem 0; overflow-wrap: normal; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-td, th { padding: .2rem .6rem; text-align: right; border-bottom: 1px solid #ddd; }
+td, th { padding: .2rem .6rem; text-align: right; border-bottom: 1px solid #ddd; white-space: nowrap; }
 tbody th { text-align: left; font-weight: normal; }
-img { max-width: 100%; } pre { background: #f5f5f5; padding: .8rem; overflow-x: auto; }
-.note { color: #8a4b00; }
-</style></head><body><h1>$name, by $method</h1><p>$data</p><p>$fit</p>$notes$figure$size
-<h2>Estimates</h2>$table<p>$rest</p>
-<h2>The same in Python</h2><pre>$code
-print(fit.summary())
-fit.plot().savefig(&#x27;fit.png&#x27;)
-fit.to_arviz()
-</pre><h2>Citation</h2>
-<p>ethogram: probabilistic models of sequential decision making (see CITATION.cff), version $version.</p></body></html>
+img { max-width: 100%; height: auto; } pre { background: #f5f5f5; padding: .8rem; overflow-x: auto; }
+summary { cursor: pointer; } .note { color: #8a4b00; }
+@media (max-width: 40rem) { .wide img { width: 44rem; max-width: none; } }
+</style></head><body><h1>$name, by $method</h1>
+<h2>What was read</h2><p>$data</p>
+<h2>How it was fitted</h2><p>$fit</p>$notes$size
+<h2>What was found</h2>$found$figure$tables
+<h2>Parameters</h2><details$open><summary>$count</summary>$table<p>$rest</p></details>
+<h2>The same again</h2>$code
+<h2>Citation</h2>$citation</body></html>
 """)
+NO_CALL = "# fit: put together from its parts, not by a call of ethogram.fit"
 MOST_ROWS = 60
 MAX_SVG_BYTES = 2_000_000
 """Above it a figure is a PNG."""
@@ -49,45 +57,62 @@ MAX_SVG_BYTES = 2_000_000
 def write_report(
     fit: Any, path: str | os.PathLike, scores: ScoreCurve | None = None, code: str | None = None
 ) -> Path:
-    """The page of a fit, written to `path`; with the held-out scores by which its size was picked, where given.
+    """The page of a fit, written to `path`.
 
     Parameters
     ----------
-    code : in Python, what reads the data and makes ``fit``; None says what it takes.
+    scores : held-out scores by which the size of the model was picked.
+    code : in Python, what reads the data and makes ``fit``; None for the call, of data that Python has made.
     """
     import ethogram
 
     storage.require_folder(path)
     with held_warnings() as notes:
-        table = fit.summary()
+        table, found = fit.summary(), findings(fit)
     with held_warnings():  # the notes have them
         figure = _image("the fit", (11, 5), fit.plot)
-    rest = len(table) - MOST_ROWS
+    rest, anything = len(table) - MOST_ROWS, bool(found.sentences)
+    papers = [PAPERS[kind.__name__] for kind in type(fit.model).__mro__ if kind.__name__ in PAPERS]
     page = PAGE.substitute(
-        name=type(fit.model).__name__,
+        name=html.escape(type(fit.model).__name__),
         method=html.escape(fit.method),
         data=html.escape(about_data(fit.data)),
         fit=html.escape(about_fit(fit)),
         notes="".join(map(_note, dict.fromkeys(notes))),
         figure=figure,
         size="" if scores is None else _about_size(scores),
-        table=table.head(MOST_ROWS).to_html(border=0, float_format="{:.4g}".format, na_rep="-"),
+        found="".join(map(_paragraph, found.sentences)),
+        tables="".join(
+            f"<h3>{html.escape(title)}</h3>{_table(each)}" for title, each in found.tables.items()
+        ),
+        open="" if anything else " open",
+        count=f"{len(table)} estimates",
+        table=_table(table),
         rest=f"{rest} more rows: fit.summary() has them all." if rest > 0 else "",
-        code=html.escape(_code(fit) if code is None else code),
-        version=ethogram.__version__,
+        code=_pre(f"{code or fit.code or NO_CALL}\nprint(fit.summary())"),
+        citation="".join(map(_paragraph, [SOFTWARE.format(version=ethogram.__version__), *papers])),
     )
     with replacing(path, "w", encoding="utf-8") as file:
         file.write(page)
     return Path(path)
 
 
-def _code(fit: Any) -> str:
-    """The call of a fit whose data were made elsewhere."""
-    given, read = ("query", "") if fit.data is None else ("model, data", " and the data, as read")
-    return (
-        f"import jax\nimport ethogram\n\n# {given}: a {type(fit.model).__name__}{read}\n"
-        f"fit = ethogram.fit(jax.random.key(0), {given}, method={fit.method!r})"
+def _paragraph(text: str) -> str:
+    return f"<p>{html.escape(text)}</p>"
+
+
+def _table(table: Any) -> str:
+    """The first rows of a table, in a box of its own that scrolls on a narrow screen."""
+    shown = (
+        table.head(MOST_ROWS)
+        .dropna(axis=1, how="all")
+        .to_html(border=0, float_format="{:.4g}".format, na_rep="-")
     )
+    return f'<div class="wide">{shown}</div>'
+
+
+def _pre(code: str) -> str:
+    return f"<pre>{html.escape(code)}</pre>"
 
 
 def _note(text: str) -> str:
@@ -104,7 +129,8 @@ def _image(what: str, size: tuple[float | int, float | int], draw: Callable[[Any
     if buffer.tell() > MAX_SVG_BYTES:
         buffer, kind = io.BytesIO(), "png"
         figure.savefig(buffer, format="png", dpi=200)
-    return f'<img alt="{what}" src="data:image/{kind};base64,{base64.b64encode(buffer.getvalue()).decode()}">'
+    source = f"data:image/{kind};base64,{base64.b64encode(buffer.getvalue()).decode()}"
+    return f'<div class="wide"><img alt="{what}" src="{source}"></div>'
 
 
 def _about_size(scores: ScoreCurve) -> str:
@@ -126,31 +152,22 @@ def about_data(data: Any) -> str:
         return "A query: the evidence is part of it."
     if not hasattr(data, "metadata"):
         return f"Data: counts of states and actions, {int(np.sum(data))} in all."
-    if isinstance(data, Trajectories):
-        parts = _about_trajectories(data)
-    else:
-        unknown = int((np.asarray(data.choice) < 0).sum())
-        parts = ["{} decisions between up to {} options".format(*np.shape(data.legal))]
-        parts += [f"{unknown} without a chosen option, which are left out"] if unknown else []
-    return f"{' '.join(['Data', data.metadata.name or '']).strip()}: {'; '.join(parts)}."
+    parts = _about_trajectories(data) if isinstance(data, Trajectories) else decisions_in_words(data)
+    return f"{' '.join(filter(None, ['Data', data.metadata.name]))}: {'; '.join(parts)}."
 
 
 def _about_trajectories(data: Trajectories) -> list[str]:
-    """Size, features, missing frames with the gaps that they make, and features missing in other frames."""
-    lengths, names = np.asarray(data.lengths), data.metadata.feature_names
-    parts = [f"{data.num_sequences} sequences of {lengths.sum()} steps in all"]
-    parts += [f"features {', '.join(names)}"] if names else []
+    """Size, dates and features, the gaps that missing frames make, and features missing in other frames."""
+    lengths, names, parts = np.asarray(data.lengths), data.metadata.feature_names, trajectories_in_words(data)
     missing = ~np.asarray(data.observed) & (np.arange(data.observed.shape[1]) < lengths[:, None])
     if missing.any():
         ends = np.diff(np.pad(missing, ((0, 0), (1, 1))).astype(int).ravel())
         gaps = np.flatnonzero(ends == -1) - np.flatnonzero(ends == 1)
-        parts.append(f"missing frames: {missing.sum()} (gaps: {len(gaps)}, longest: {gaps.max()} frames)")
+        parts.append(f"gaps: {len(gaps)}, longest: {gaps.max()} frames")
         if data.times is not None:
             times = np.asarray(data.times)
             without = missing & (np.isnan(times) if times.dtype.kind == "f" else times == -1)
             parts.append(f"missing frames without a row: {without.sum()}")
-    else:
-        parts.append("no missing frames")
     if data.observations is not None and np.shape(data.observations)[2] > 1:
         counts = lacking(np.asarray(data.observations), np.asarray(data.observed)).sum(axis=(0, 1))
         every = names or [f"feature {number}" for number in range(len(counts))]

@@ -109,9 +109,14 @@ def test_what_stands_beside_the_timelines_of_roles(role_data):
 
     def titles(emission, size=(11, 5)):
         fit, figure = of_prior(ethogram.RoleHMM(2, emission), data), Figure(figsize=size)
-        draw_roles(
-            SimpleNamespace(model=fit.model, data=data, result=fit.result, states=lambda: states), figure
-        )
+        found = {
+            "data": data,
+            "result": fit.result,
+            "states": lambda: states,
+            "state_names": ("rest", "walk"),
+        }
+        draw_roles(SimpleNamespace(model=fit.model, **found), figure)
+        assert [text.get_text() for text in figure.axes[-1].get_legend().get_texts()] == ["rest"]
         return [axes.get_title().split(";")[0] for axes in figure.axes]
 
     shown = "most probable roles"
@@ -384,7 +389,8 @@ def test_a_file_of_something_else_is_named(roles, tmp_path):
             write(tmp_path / "missing" / "file")
     storage.write(tmp_path / "part", {"fit": {"model": roles.model}})
     with pytest.raises(
-        ValueError, match="part cannot be read: data, key, method, method_reason, names, result, seconds"
+        ValueError,
+        match="part cannot be read: code, data, key, method, method_reason, names, result, seconds",
     ):
         fits.load(tmp_path / "part")
 

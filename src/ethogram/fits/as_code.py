@@ -1,0 +1,94 @@
+"""Python that makes a model, and a fit, again."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+from jax import Array
+
+from ethogram.inference import storage
+from ethogram.models.held_warnings import held_warnings
+
+__all__ = ["as_code", "call_as_code"]
+
+MOST_NUMBERS = 60
+"""Numbers of an array that is written out."""
+
+
+def call_as_code(key: Array, model: Any, data: Any, method: str, settings: Mapping[str, Any]) -> str:
+    """The call of :func:`ethogram.fit`, with comments for data, and what no short code makes."""
+    given = "query" if data is None else "model"
+    lines = (
+        []
+        if data is None
+        else [f"# data: the {type(data).__name__} that were fitted (fit.data of a saved fit)"]
+    )
+    try:
+        lines.append(f"{given} = {as_code(model)}")
+    except ValueError:
+        lines.append(f"# {given}: the {type(model).__name__} that was fitted (fit.model of a saved fit)")
+    words = [_key_as_code(key), given, *(["data"] if data is not None else []), f"method={method!r}"]
+    for name, value in settings.items():
+        try:
+            words.append(f"{name}={as_code(value)}")
+        except ValueError:
+            lines.append(f"# {name}: the {type(value).__name__} that was passed")
+            words.append(f"{name}={name}")
+    text = "\n".join([*lines, f"fit = ethogram.fit({', '.join(words)})"])
+    imports = ["import jax", *(["import numpy as np"] if "np." in text else []), "import ethogram"]
+    return "\n".join([*imports, "", text])
+
+
+def as_code(value: Any) -> str:
+    """An expression that makes the value: a number, a string, an array, a model or an emission.
+
+    Raises
+    ------
+    ValueError : no short expression does.
+    """
+    import ethogram
+
+    if isinstance(value, np.generic | np.ndarray | Array) and not np.ndim(value):
+        value = np.asarray(value).item()
+    if value is None or isinstance(value, bool | int | str):
+        return repr(value)
+    if isinstance(value, float):
+        return repr(value) if np.isfinite(value) else f"float('{value}')"
+    if isinstance(value, np.ndarray | Array) and value.size <= MOST_NUMBERS:
+        return f"np.array({np.asarray(value).tolist()})" if np.isfinite(value).all() else _refuse(value)
+    if type(value) in (list, tuple):
+        ends = "[]" if isinstance(value, list) else ("(", ",)" if len(value) == 1 else ")")
+        return f"{ends[0]}{', '.join(map(as_code, value))}{ends[1]}"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{as_code(key)}: {as_code(item)}' for key, item in value.items())}}}"
+    name = type(value).__name__
+    if not dataclasses.is_dataclass(value) or getattr(ethogram, name, None) is not type(value):
+        return _refuse(value)
+    parts = {field.name: getattr(value, field.name) for field in dataclasses.fields(value) if field.init}
+    for field in reversed([*parts]):  # those that the constructor would fill in
+        fewer = {other: part for other, part in parts.items() if other != field}
+        parts = fewer if _makes(type(value), fewer, value) else parts
+    return f"ethogram.{name}({', '.join(f'{field}={as_code(part)}' for field, part in parts.items())})"
+
+
+def _makes(kind: Any, parts: Mapping[str, Any], value: Any) -> bool:
+    try:
+        with held_warnings():
+            return storage.fingerprint(kind(**parts)) == storage.fingerprint(value)
+    except (TypeError, ValueError):
+        return False
+
+
+def _refuse(value: Any) -> str:
+    raise ValueError(f"no short expression makes this {type(value).__name__}")
+
+
+def _key_as_code(key: Array) -> str:
+    words = np.asarray(jax.random.key_data(key)).tolist()
+    if key.dtype == jax.random.key(0).dtype and words[0] == 0:
+        return f"jax.random.key({words[1]})"
+    return f"jax.random.wrap_key_data(np.array({words}, np.uint32))"

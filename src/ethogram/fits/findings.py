@@ -1,0 +1,142 @@
+"""What a fit has found, in sentences and tables."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ethogram.models.printing import few_names
+
+__all__ = ["Findings", "findings"]
+
+PRICE = re.compile(r"price|cost|fare|toll|fee\b", re.IGNORECASE)
+LEAST_SHARE = 0.005
+"""States that hold less of the time are counted, not named."""
+MOST_REWARDED = 10
+MOST_LEVELS = 20
+"""Agents or groups of a table."""
+
+
+class Findings(NamedTuple):
+    """Sentences, and tables by title."""
+
+    sentences: list[str]
+    tables: dict[str, Any]
+
+
+def findings(fit: Any) -> Findings:
+    """Time budgets of hidden states, effects of features, rewards, or an assignment."""
+    kinds = {kind.__name__ for kind in type(fit.model).__mro__}
+    if "MarginalMAP" in kinds:
+        return _of_answer(fit.result)
+    if "NoisyMDP" in kinds:
+        return _of_choices(fit)
+    states = _of_states(fit)
+    if "GPIRL" not in kinds:
+        return states
+    rewards = _of_rewards(fit)
+    return Findings(rewards.sentences + states.sentences, rewards.tables | states.tables)
+
+
+def _of_states(fit: Any) -> Findings:
+    """Shares of the time and mean bouts, tables of both, of transitions, and of shares by group or agent."""
+    try:
+        budget, dwell = fit.time_budget(), fit.dwell_times()
+    except TypeError:  # no hidden states
+        return Findings([], {})
+    shown = budget[budget["mean"] >= LEAST_SHARE].sort_values("mean", ascending=False, kind="stable")
+    unit = fit.data.metadata.time_unit if fit.data.metadata.frame_rate else None
+    sentences = [
+        f"{name}: {100 * row['mean']:.1f} % of the recorded time (90 % interval {100 * row['lower']:.1f} to "
+        f"{100 * row['upper']:.1f} %), in bouts of {_duration(dwell['mean'][name], unit)} on average."
+        for name, row in shown.iterrows()
+    ]
+    if len(shown) < len(budget):
+        held = f"{len(budget) - len(shown)} states hold less than {100 * LEAST_SHARE:g} % of the time each."
+        sentences.append(held)
+    tables = {"Shares of the time": budget, "Durations of bouts": dwell, "Next states": fit.transitions()}
+    for field in ("group", "agent"):
+        labels = getattr(fit.data, field)
+        if labels is not None and 2 <= len(np.unique(labels)) <= MOST_LEVELS:
+            tables[f"Shares of the time by {field}"] = fit.time_budget(by=field)
+    return Findings(sentences, tables)
+
+
+def _duration(value: Any, unit: str | None) -> str:
+    """A duration that is a timedelta, or a number of units or frames."""
+    if hasattr(value, "round") and hasattr(value, "components"):
+        return str(value.round("s")).removeprefix("0 days ").replace("1 days", "1 day").replace(" 0", " ")
+    return f"{value:.3g} {unit or 'frames'}"
+
+
+def _of_choices(fit: Any) -> Findings:
+    """Signs of the values of features, their marginal effects, and what is paid for them where one is a price."""
+    import pandas
+
+    from ethogram.inference.choices import marginal_effects, willingness_to_pay
+
+    if fit.model.kind != "features":
+        return Findings([], {})
+    data, table = fit.data, fit.summary()
+    names = data.metadata.feature_names or [*map(str, range(data.features.shape[-1]))]
+    site = "v" if data.subject is None else "v_loc"
+    values = {name: table.loc[f"{site}[{name}]"] for name in names if f"{site}[{name}]" in table.index}
+    signs = {
+        "Options are chosen more often with more": [name for name, row in values.items() if row["lower"] > 0],
+        "Options are chosen less often with more": [name for name, row in values.items() if row["upper"] < 0],
+        "Undecided, since the 90 % interval includes 0:": [
+            name for name, row in values.items() if row["lower"] <= 0 <= row["upper"]
+        ],
+    }
+    sentences = [f"{words} {few_names(which)}." for words, which in signs.items() if which]
+    bands = {name: marginal_effects(fit.model, fit.result.sites, data, at) for at, name in enumerate(names)}
+    slots = data.metadata.action_names or [f"option {slot}" for slot in range(data.legal.shape[1])]
+    rows = {
+        (name, slot): [100 * np.diagonal(part)[at] for part in (band.mean, band.lower, band.upper)]
+        for name, band in bands.items()
+        for at, slot in enumerate(slots)
+    }
+    index = pandas.MultiIndex.from_tuples(list(rows), names=["feature", "option"])
+    effect = pandas.DataFrame(list(rows.values()), index, ["mean", "lower", "upper"])
+    tables = {"Percentage points of its share that an option gains by one more unit of a feature": effect}
+    price = next((name for name in names if PRICE.search(name)), None)
+    if price is not None and len(names) > 1 and data.subject is None:
+        paid = {
+            name: willingness_to_pay(fit.model, fit.result.sites, data, at, names.index(price))
+            for at, name in enumerate(names)
+            if name != price
+        }
+        units = dict(zip(names, data.metadata.feature_units or (), strict=False))
+        money = units.get(price) or f"units of {price}"
+        sentences += [
+            f"Willingness to pay for one more {units.get(name) or 'unit'} of {name}: {float(band.median):.3g} {money} "
+            f"(90 % interval {float(band.lower):.3g} to {float(band.upper):.3g})."
+            for name, band in paid.items()
+        ]
+    return Findings(sentences, tables)
+
+
+def _of_rewards(fit: Any) -> Findings:
+    """The states (and actions) of the largest rewards, about the mean reward."""
+    table = fit.summary()
+    rows = table[table.index.str.startswith("centred_reward[")]
+    if not len(rows):
+        rows = table.assign(mean=table["mean"] - table["mean"].mean())
+    rows = rows.sort_values("mean", ascending=False, kind="stable").head(MOST_REWARDED)
+    rows.index = rows.index.str.partition("[").get_level_values(2).str.removesuffix("]")
+    best = rows.iloc[0]
+    interval = f" (90 % interval {best['lower']:.3g} to {best['upper']:.3g})" if "lower" in rows else ""
+    sentence = (
+        f"The largest reward is that of {rows.index[0]}, {best['mean']:.3g} above the mean reward{interval}."
+    )
+    columns = [column for column in ("mean", "lower", "upper") if column in rows]
+    return Findings([sentence], {"The largest rewards, about their mean": rows[columns]})
+
+
+def _of_answer(found: Any) -> Findings:
+    if found.assignment is None:
+        return Findings(["No possible assignment was found."], {})
+    states = [f"{name} = {state}" for name, state in found.assignment.items()]
+    return Findings([f"The assignment: {few_names(states)}."], {})

@@ -1,0 +1,116 @@
+"""The report of a fit: what was found, the call as Python, citations; readable on a phone."""
+
+from __future__ import annotations
+
+import dataclasses
+import html
+import re
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+import ethogram
+from ethogram.fits.as_code import as_code, call_as_code
+from ethogram.fits.citations import PAPERS, SOFTWARE
+from ethogram.fits.findings import findings
+from ethogram.fits.fit_object import Fit
+from ethogram.fits.report import write_report
+from ethogram.inference import storage
+from ethogram.models.data import Metadata
+
+KEY = jax.random.key(0)
+MODELS = [
+    ethogram.RoleHMM(2, ethogram.GaussianEmission(2), sticky=5.0),
+    ethogram.RoleHMM(
+        2, ethogram.ProductEmission({"step": ethogram.GammaEmission(), "turn": ethogram.VonMisesEmission()})
+    ),
+    ethogram.AgentMarkov(3, 2, 4, alpha=2.0, stickiness=None),
+    ethogram.NoisyMDP(4.0, kind="features"),
+]
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: type(model).__name__)
+def test_the_code_of_a_model_makes_it_again(model):
+    code = as_code(model)
+    assert storage.fingerprint(eval(code)) == storage.fingerprint(model)
+    assert len(code) < 200  # without what the constructor fills in
+
+
+def test_the_code_of_a_call_has_key_settings_and_what_it_cannot_make():
+    settings = {"restarts": 2, "init_strategy": print}
+    text = call_as_code(jax.random.key(7), MODELS[3], np.ones((2, 2)), "nuts", settings)
+    assert (
+        "fit = ethogram.fit(jax.random.key(7), model, data, method='nuts', restarts=2, init_strategy=init_strategy)"
+        in text
+    )
+    assert "# data: the ndarray that were fitted" in text and "# init_strategy: the builtin_function" in text
+    large = ethogram.GPIRL(ethogram.MDP.dense(np.full((9, 2, 9), 1 / 9), discount=0.9), np.eye(9))
+    assert "# model: the GPIRL that was fitted" in call_as_code(
+        jax.random.key(0), large, np.ones(1), "map", {}
+    )
+    split = jax.random.split(jax.random.key(0))[0]
+    key = re.search(r"wrap_key_data\(.*?\)\)", call_as_code(split, MODELS[3], None, "nuts", {})).group()
+    assert (eval(f"jax.random.{key}") == split).all()
+
+
+@pytest.mark.slow
+def test_pages_say_what_was_found_fold_parameters_and_cite(roles, tmp_path):
+    metadata = dataclasses.replace(roles.data.metadata, name="<script>elk", feature_names=("x<b>", "y"))
+    named = Fit(
+        roles.model,
+        roles.data._replace(metadata=metadata),
+        "cavi",
+        "",
+        roles.result,
+        1.0,
+        KEY,
+        {0: "rest & sleep"},
+    )
+    page = write_report(named, tmp_path / "page.html", code="read('<here>')").read_text()
+    budget = named.time_budget()
+    assert f"rest &amp; sleep: {100 * budget['mean'].iloc[0]:.1f} % of the recorded time" in page
+    for text in ("<script>", "x<b>", "<here>"):
+        assert text not in page and html.escape(text) in page
+    assert page.index("What was found") < page.index("Next states") < page.index("<details><summary>")
+    assert 'name="viewport"' in page and page.count('class="wide"') == page.count("<table") + page.count(
+        "<img"
+    )
+    assert f"Version {ethogram.__version__}" in page and "Le, Hoang M." in page and "(2017)" in page
+
+
+def test_findings_of_choices_rewards_and_answers(choices, rewards, answer):
+    data = choices.data._replace(
+        features=np.concatenate([choices.data.features, choices.data.features[:, ::-1] ** 2], -1),
+        metadata=Metadata(feature_names=["speed", "fare"], action_names=["bus", "car"]),
+    )
+    theta = np.random.default_rng(0).normal([2.0, -1.0], 0.1, (2, 400, 2))
+    result = dataclasses.replace(choices.result, sites={"theta": theta})
+    found = findings(Fit(choices.model, data, "nuts", "", result, 1.0, KEY))
+    assert found.sentences[:2] == [
+        f"Options are chosen {word} often with more {name}."
+        for word, name in (("more", "speed"), ("less", "fare"))
+    ]
+    ratio = np.quantile(-theta[..., 0] / theta[..., 1], [0.5, 0.05, 0.95])
+    numbers = [float(number) for number in re.findall(r"-?\d+\.?\d*", found.sentences[2].replace("90 %", ""))]
+    np.testing.assert_allclose(numbers, ratio, rtol=0.01)
+    (effects,) = found.tables.values()
+    assert (effects.loc["speed"]["mean"] > 0).all() and (effects.loc["fare"]["upper"] < 0).all()
+    best = findings(rewards)
+    assert best.sentences[0].startswith("The largest reward is that of 2, ")
+    assert findings(answer).sentences[0].startswith("The assignment: ")
+
+
+def test_citations_are_those_of_the_file():
+    text = (Path(__file__).parents[3] / "CITATION.cff").read_text()
+    for paper in (*PAPERS.values(), SOFTWARE):
+        year = re.search(r"\((\d{4})\)", paper).group(1)
+        assert f"year: {year}" in text or f"date-released: '{year}" in text
+    families = re.findall(r"family-names: (.*)", text)
+    assert (
+        sum(f"{family}, " in paper for family in families for paper in PAPERS.values()) >= len(families) - 1
+    )
+    titles = re.findall(r"title: (.*)", text)
+    assert all(any(title in paper for title in titles) for paper in PAPERS.values())
+    assert "name: The ethogram developers" in text and SOFTWARE.startswith("The ethogram developers")
