@@ -70,7 +70,8 @@ def _made(name: str, function: str, first: Any, **named: Any) -> tuple[Any, str]
     text = f"{name} = {function}({', '.join(words)})"
     if len(text) > WIDTH:
         text = f"{name} = {function}(\n    " + ",\n    ".join(words) + ",\n)"
-    return functools.reduce(getattr, names, import_module(module))(first, **named), text
+    make: Any = functools.reduce(getattr, names, import_module(module))
+    return make(first, **named), text
 
 
 @contextlib.contextmanager
