@@ -1,13 +1,15 @@
-r"""Docstrings as Markdown: mathematics and cross references, which are written in reStructuredText.
+r"""Docstrings as the site reads them: mathematics and cross references as Markdown, and types from annotations.
 
 ``.. math::`` and ``:math:`` become ``\[...\]`` and ``\(...\)``, and roles such as ``:func:`` links by name where the
-target's full name is written, else code. mkdocs calls the extension at the end through griffe.
+target's full name is written, else code. A row ``name : text`` of a section, which has its type in the annotation, gets
+that type, and its text as description, as numpydoc has them. mkdocs calls the extension at the end through griffe.
 """
 
 from __future__ import annotations
 
 import re
 import textwrap
+from collections.abc import Mapping
 from typing import Any
 
 try:
@@ -15,7 +17,7 @@ try:
 except ImportError:  # the tests run without the packages of the site
     Extension = object
 
-__all__ = ["DocstringMarkup", "to_markdown"]
+__all__ = ["DocstringMarkup", "to_markdown", "with_types"]
 
 FORMULA = re.compile(
     r"^(?P<indent>[ ]*)\.\. math::(?P<first>[^\n]*)\n?"
@@ -24,6 +26,10 @@ FORMULA = re.compile(
 )
 INLINE = re.compile(r":math:`([^`]+)`")
 ROLE = re.compile(r":(?:class|func|meth|mod|data|attr|obj|exc):`([^`]+)`")
+SECTION = re.compile(
+    r"^(?P<name>[A-Z][a-z]+)\n-{3,}\n(?P<rows>(?:.+\n?|\n(?=[ ]|.+\n(?!-{3})))*)", re.MULTILINE
+)
+NAMED = re.compile(r"(?P<names>\*{0,2}\w+(?:, \*{0,2}\w+)*) : (?P<text>.*)")
 TITLED = re.compile(r"(?P<title>.*\S)\s*<(?P<target>[^>]+)>", re.DOTALL)
 
 
@@ -51,10 +57,57 @@ def _reference(match: re.Match[str]) -> str:
     return f"[`{title}`][{target}]" if target.startswith("ethogram.") else f"`{title}`"
 
 
-class DocstringMarkup(Extension):
-    """griffe's hook: every docstring is converted as it is read."""
+def with_types(text: str, annotations: Mapping[str, str], returns: str) -> str:
+    """A docstring whose rows have their types: of parameters and attributes by name, and what a function returns."""
 
-    def on_instance(self, *, obj: Any, **others: Any) -> None:
-        """Convert the docstring of one module, class, function or attribute."""
+    def of_section(match: re.Match[str]) -> str:
+        rows = re.split(r"\n(?=\S)", match["rows"].rstrip("\n"))
+        head = match[0][: match.start("rows") - match.start()]
+        if match["name"] in ("Parameters", "Attributes"):
+            rows = [typed for row in rows for typed in _rows(row, annotations)]
+        elif match["name"] in ("Raises", "Warns"):
+            rows = [re.sub(r"^([\w, ]+) : ", r"\1\n    ", row) for row in rows]
+        elif match["name"] in ("Returns", "Yields") and " " in rows[0].partition("\n")[0]:
+            rows = [f"{returns or 'object'}\n{textwrap.indent(match['rows'], '    ')}"]
+        return head + "\n".join(rows) + "\n" * (1 + match[0].endswith("\n\n"))
+
+    return SECTION.sub(of_section, text)
+
+
+def _rows(row: str, annotations: Mapping[str, str]) -> list[str]:
+    """One row per name of ``names : text``, each with its type."""
+    found = NAMED.match(row)
+    if found is None:
+        return [row]
+    rest = f"    {found['text']}{row[found.end() :]}"
+    names = found["names"].split(", ")
+    kinds = {name: annotations.get(name.lstrip("*")) for name in names}
+    return [f"{name} : {kind}\n{rest}" if kind else f"{name}\n{rest}" for name, kind in kinds.items()]
+
+
+class DocstringMarkup(Extension):
+    """griffe's hook: the docstrings of a package are converted once all of it is read."""
+
+    def on_package(self, *, pkg: Any, **others: Any) -> None:
+        """Convert the docstrings of all modules, classes, functions and attributes."""
+        self._convert(pkg)
+
+    def _convert(self, obj: Any) -> None:
+        own = {name: each for name, each in obj.members.items() if not each.is_alias}
+        annotations = {
+            name: str(each.annotation) for name, each in own.items() if getattr(each, "annotation", None)
+        }
+        if obj.is_class:
+            init = own.get("__init__")
+            annotations |= _parameters(init) if init is not None else {}
+        elif obj.is_function:
+            annotations = _parameters(obj)
         if obj.docstring is not None:
-            obj.docstring.value = to_markdown(obj.docstring.value)
+            returns = str(getattr(obj, "returns", None) or "")
+            obj.docstring.value = to_markdown(with_types(obj.docstring.value, annotations, returns))
+        for each in own.values():
+            self._convert(each)
+
+
+def _parameters(function: Any) -> dict[str, str]:
+    return {each.name.lstrip("*"): str(each.annotation) for each in function.parameters if each.annotation}

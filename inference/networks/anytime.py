@@ -10,7 +10,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from jax import Array
@@ -30,7 +30,6 @@ __all__ = [
     "Event",
     "Incumbent",
     "Schedule",
-    "SolverMethod",
     "Task",
     "TracePoint",
     "score_states",
@@ -250,13 +249,6 @@ def until(work: Callable[[], None], clock: Clock) -> None:
         done.wait(min(max(clock.left(), 0.001), 0.05))  # Ctrl-C in a join would count the thread as ended
     if failed:
         raise failed[0]
-
-
-class SolverMethod(Protocol):
-    """A method of `solve_mmap`."""
-
-    def __call__(self, task: Task, /) -> None:
-        """Better the incumbent of a task, and mark it as optimal where that is proved."""
 
 
 class Task(NamedTuple):

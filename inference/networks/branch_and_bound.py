@@ -45,6 +45,7 @@ class ComponentSum:
     ----------
     hidden, context : variables, ascending.
     seconds : that a sum is expected to take.
+    cache : sums that have been computed, by the places of the context.
     """
 
     def __init__(
@@ -60,10 +61,6 @@ class ComponentSum:
         self.tree = BucketTree(factors, sizes, self.context, order)
         self.cache: dict[tuple[int, ...], float] = {}
         self.seconds = SECONDS_A_MESSAGE * len(self.tree.order) + SECONDS_A_CELL * self.tree.work
-
-    def known(self, places: tuple[int, ...]) -> float | None:
-        """The sum at these places of the context, where it has been computed."""
-        return self.cache.get(places)
 
     def compute(self, places: tuple[int, ...]) -> float:
         """The sum at these places of the context."""
@@ -298,7 +295,7 @@ class BranchAndBound:
         sums = np.empty(len(first))
         for i, context in enumerate(contexts.T.tolist()):
             key = tuple(context)
-            value = component.known(key)
+            value = component.cache.get(key)
             if value is None:
                 if stop():
                     return None

@@ -81,10 +81,14 @@ def search_mpe(
         return problem.places(draw_near(random, task, search, kept)), "a searched MPE"
 
     start, again = next_start(None), next_start if restart else None
-    yield Answer(problem.whole(start[0]), -math.inf, "an ancestral sample")
+    yield Answer(problem.possible.whole(start[0]), -math.inf, "an ancestral sample")
     climbing = climb(random, problem, start, again, most_cells=task.most_cells, max_rounds=max_rounds)
     for event in search_and_prove(climbing, proof, share if task.max_steps is None else None):
-        yield event._replace(places=problem.whole(event.places)) if isinstance(event, Answer) else event
+        yield (
+            event._replace(places=problem.possible.whole(event.places))
+            if isinstance(event, Answer)
+            else event
+        )
         if search.impossible:
             return
 

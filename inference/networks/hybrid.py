@@ -94,7 +94,7 @@ def hybrid(task: Task) -> None:
     affordable = problem.exact.cells <= most_cells and problem.exact.work <= budget
     first = problem.places(drawn[0]) if drawn else {}
     if drawn and affordable and not done():
-        states = problem.whole(first)
+        states = problem.possible.whole(first)
         incumbent.offer(task.chosen(states), problem.value(first), "exact", "an ancestral sample")
     if narrow and not done():
         _eliminate(task, plan)
@@ -125,7 +125,7 @@ def hybrid(task: Task) -> None:
         proof.offer(first)
 
     def offer(places: Mapping[int, int], value: float, source: str) -> None:
-        states = problem.whole(places)
+        states = problem.possible.whole(places)
         incumbent.offer([states[v] for v in query.map_variables], value, "exact", source)
 
     starts = _starts(random, task, search, problem, offer, drawn)
@@ -349,7 +349,7 @@ def _by_estimates(
             mixed = mixed_product(
                 query, argmax_of=argmax_of, tables=tables, stop=slice_of(SCHEDULE.slice_share)
             )
-            near = dict(zip(query.map_variables, mixed.states.tolist(), strict=True))
+            near = dict(zip(query.map_variables, mixed.tolist(), strict=True))
             offer_near(near, "mixed-product belief propagation")
     certify()
     rounds = 0

@@ -53,7 +53,6 @@ class ConditionalProblem:
         self.maximised = [variable for variable in maximised if variable in known]
         self.order = hidden_order(possible, maximised)
         self.exact = BucketTree(factors, self.sizes, self.maximised, self.order)
-        self.factors = factors
         self._floored: BucketTree | None = None
         near: dict[int, set[int]] = {variable: set() for variable in known}
         for scope, _ in factors:
@@ -66,7 +65,9 @@ class ConditionalProblem:
     def floored(self) -> BucketTree:
         """The tree in which zeros are raised to the floor, built where it is needed."""
         if self._floored is None:
-            raised = [Factor(scope, np.where(table > 0, table, ZERO_FLOOR)) for scope, table in self.factors]
+            raised = [
+                Factor(scope, np.where(table > 0, table, ZERO_FLOOR)) for scope, table in self.possible.live
+            ]
             self._floored = BucketTree(raised, self.sizes, self.maximised, self.order)
         return self._floored
 
@@ -100,10 +101,6 @@ class ConditionalProblem:
     def places(self, states: Mapping[int, int]) -> dict[int, int]:
         """Places of states by variable; the first possible state where one is impossible."""
         return {v: self.possible.place(v, states.get(v)) or 0 for v in self.maximised}
-
-    def whole(self, places: Mapping[int, int]) -> dict[int, int]:
-        """States by variable, including variables with one possible state."""
-        return self.possible.whole(places)
 
     def value(self, places: Mapping[int, int]) -> float:
         """Log probability of an assignment, to which the exact tree moves."""
@@ -308,4 +305,6 @@ def perturbed(
     count = 2 + int(max(2.0, len(problem.maximised) / 3) ** random.random())
     along_path = bool(random.random() < SCHEDULE.path_share)
     loose = neighbourhood(random, problem, min(len(problem.maximised), count), along_path=along_path)
-    return {variable: state for variable, state in problem.whole(best).items() if variable not in loose}
+    return {
+        variable: state for variable, state in problem.possible.whole(best).items() if variable not in loose
+    }

@@ -28,7 +28,6 @@ from ethogram.models.networks.marginal_map import MarginalMAP
 
 __all__ = [
     "ARGMAX_OF",
-    "MixedProduct",
     "Propagated",
     "mixed_product",
     "normalised",
@@ -46,31 +45,14 @@ class Propagated(NamedTuple):
     ----------
     beliefs : by variable, (state,), normalised; all zero where the factors contradict each other.
     log_evidence : Bethe estimate, which is not a bound; meaningful where no variable is maximised.
-    num_sweeps : number of synchronous sweeps.
     converged : whether no message entry changed by more than the tolerance in the last sweep.
     messages : the last ones, to begin with where only entries of tables change.
     """
 
     beliefs: dict[int, np.ndarray]
     log_evidence: float
-    num_sweeps: int
     converged: bool
     messages: np.ndarray
-
-
-class MixedProduct(NamedTuple):
-    """The assignment decoded from mixed-product beliefs, and how the sweeps went.
-
-    Attributes
-    ----------
-    states : (map,) integers, the modes of the beliefs, the first of equal ones.
-    num_sweeps : number of synchronous sweeps.
-    converged : as in :class:`Propagated`.
-    """
-
-    states: Int[np.ndarray, "map"]
-    num_sweeps: int
-    converged: bool
 
 
 def smoothed_tables(network: BayesNet, amount: float = 1e-4) -> tuple[np.ndarray, ...]:
@@ -99,8 +81,8 @@ def mixed_product(
     argmax_of: str = "belief",
     tables: tuple[np.ndarray, ...] | None = None,
     **settings: Any,
-) -> MixedProduct:
-    """The assignment decoded from mixed-product belief propagation.
+) -> Int[np.ndarray, "map"]:
+    """The modes of the beliefs of mixed-product belief propagation, the first of equal ones.
 
     Parameters
     ----------
@@ -116,8 +98,7 @@ def mixed_product(
     require_one_of("argmax_of", argmax_of, ARGMAX_OF)
     factors = query_factors(query, tables=tables)
     found = propagate_beliefs(factors, query.map_variables, argmax_of=argmax_of, **{"tol": 1e-4, **settings})
-    states = [int(found.beliefs[variable].argmax()) for variable in query.map_variables]
-    return MixedProduct(np.array(states), found.num_sweeps, found.converged)
+    return np.array([int(found.beliefs[variable].argmax()) for variable in query.map_variables])
 
 
 def propagate_beliefs(
@@ -166,7 +147,7 @@ def propagate_beliefs(
     if all(constants):
         estimate = graph.bethe(received, beliefs) + float(np.sum(np.log(constants)))
     by_variable = {v: beliefs[i, : graph.sizes[i]] for i, v in enumerate(graph.variables)}
-    return Propagated(by_variable, estimate, sweeps, converged, received)
+    return Propagated(by_variable, estimate, converged, received)
 
 
 class _Graph:

@@ -121,11 +121,11 @@ def _solution(
     return [*(wanted | solution).items()]
 
 
-DRAWS, KEPT = 200, 32
+NUM_DRAWS, MOST_KEPT = 200, 32
 
 
 class PossibleDraws(NamedTuple):
-    """ReducedFactors samples, each the best of those with its MAP part, the best first.
+    """Possible samples, each the best of those with its MAP part, the best first.
 
     Attributes
     ----------
@@ -138,30 +138,19 @@ class PossibleDraws(NamedTuple):
 
 
 def possible_draws(
-    random: np.random.Generator,
-    query: MarginalMAP,
-    possible: ReducedFactors,
-    num_draws: int = DRAWS,
-    most_kept: int = KEPT,
+    random: np.random.Generator, query: MarginalMAP, possible: ReducedFactors
 ) -> PossibleDraws:
-    """ReducedFactors ones among many ancestral samples; none where all are impossible.
-
-    Parameters
-    ----------
-    query : network, evidence and MAP variables.
-    possible : its factors after propagation of zeros.
-    num_draws, most_kept : samples drawn, and kept at most.
-    """
+    """Possible ones among many ancestral samples, given a query and its factors after propagation of zeros."""
     network = query.network
-    states = np.zeros((num_draws, network.num_variables), int)
-    log_joint = np.full(num_draws, network.log_constant)
+    states = np.zeros((NUM_DRAWS, network.num_variables), int)
+    log_joint = np.full(NUM_DRAWS, network.log_constant)
     given = dict(query.observed)
-    uniform = random.random((network.num_variables, num_draws))
+    uniform = random.random((network.num_variables, NUM_DRAWS))
     with np.errstate(divide="ignore"):
         for number in network.order:
             parents = network.parents[number]
             rows = network.tables[number][tuple(states[:, parent] for parent in parents)]
-            rows = np.broadcast_to(rows, (num_draws, network.sizes[number]))
+            rows = np.broadcast_to(rows, (NUM_DRAWS, network.sizes[number]))
             state = given.get(number)
             if state is None:
                 left = possible.states.get(number)
@@ -173,11 +162,11 @@ def possible_draws(
                 place = (total <= uniform[number][:, None] * total[:, -1:]).sum(1)
                 state = left[np.minimum(place, len(left) - 1)]
             states[:, number] = state
-            log_joint += np.log(rows[np.arange(num_draws), states[:, number]])
+            log_joint += np.log(rows[np.arange(NUM_DRAWS), states[:, number]])
         for number, likelihoods in query.soft:
             log_joint += np.log(np.array(likelihoods))[states[:, number]]
     order = np.argsort(-log_joint, kind="stable")
     order = order[log_joint[order] > -np.inf]
     _, first = np.unique(states[order][:, list(query.map_variables)], axis=0, return_index=True)
-    kept = order[np.sort(first)][:most_kept]
+    kept = order[np.sort(first)][:MOST_KEPT]
     return PossibleDraws(states[kept], log_joint[kept])

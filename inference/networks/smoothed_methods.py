@@ -52,7 +52,7 @@ def _mixed(argmax_of: str, task: Task) -> None:
     tables, stop = smoothed_tables(task.query.network), task.incumbent.clock.over
     sweeps = task.max_steps or 1000
     found = mixed_product(task.query, argmax_of=argmax_of, tables=tables, max_sweeps=sweeps, stop=stop)
-    task.offer(found.states, "mixed-product belief propagation")
+    task.offer(found, "mixed-product belief propagation")
 
 
 mpbp, mpbp_cavity = (functools.partial(_mixed, argmax_of) for argmax_of in ARGMAX_OF)

@@ -35,7 +35,7 @@ from jax import Array
 from jaxtyping import Int
 
 from ethogram.inference.networks import baselines, smoothed_methods
-from ethogram.inference.networks.anytime import Clock, Incumbent, SolverMethod, Task, TracePoint
+from ethogram.inference.networks.anytime import Clock, Incumbent, Task, TracePoint
 from ethogram.inference.networks.hybrid import hybrid
 from ethogram.inference.networks.zero_propagation import minimal_conflict, propagate_zeros, query_factors
 from ethogram.models.arguments import (
@@ -50,7 +50,7 @@ from ethogram.models.printing import short_repr
 
 __all__ = ["METHODS", "ImpossibleEvidenceError", "MarginalMAPResult", "solve_mmap"]
 
-METHODS: dict[str, SolverMethod] = {
+METHODS: dict[str, Callable[[Task], None]] = {
     "hybrid": hybrid,
     "ags": smoothed_methods.ags,
     "exact": baselines.exact,

@@ -175,7 +175,7 @@ class StagedSearch:
                 and _seconds(planned(number + 1)) < SCHEDULE.skipped_stage_share * self._left()
             ):
                 continue
-            bound = WeightedMiniBuckets(part.factors, part.sizes, part.maximised, order, plan=plan)
+            bound = WeightedMiniBuckets(part.factors, part.sizes, part.maximised, order, plan)
             most = SCHEDULE.most_passes if number else SCHEDULE.first_stage_passes
             while bound.passes < most and bound.tighten(part.value, over):
                 part.upper_bound = min(part.upper_bound, bound.bound)

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from ethogram.inference.networks.mini_bucket_plan import MiniBucketPlan, plan_mini_buckets
+from ethogram.inference.networks.mini_bucket_plan import MiniBucketPlan
 from ethogram.inference.networks.products import log_product
 from ethogram.inference.networks.zero_propagation import Factor
 
@@ -67,8 +67,7 @@ class WeightedMiniBuckets:
     sizes : states by variable.
     maximised : variables that are maximised; the others are summed.
     order : elimination order; an order in which a maximised variable is before a summed one is an upper bound too.
-    most_cells : cells of a mini-bucket with several factors at most.
-    plan : where it has been made, instead of `most_cells`.
+    plan : mini-buckets of the factors in this order.
     """
 
     def __init__(
@@ -77,11 +76,9 @@ class WeightedMiniBuckets:
         sizes: Mapping[int, int],
         maximised: Iterable[int],
         order: Sequence[int],
-        most_cells: int = 2**15,
-        plan: MiniBucketPlan | None = None,
+        plan: MiniBucketPlan,
     ):
-        self.order, last = list(order), frozenset(maximised)
-        self.plan = plan or plan_mini_buckets([f.scope for f in factors], sizes, order, most_cells)
+        self.order, self.plan, last = list(order), plan, frozenset(maximised)
         self.nodes: list[_Node] = []
         for scope, numbers, kids in self.plan.mini_buckets:
             shape = tuple(sizes[v] for v in scope)

@@ -182,13 +182,13 @@ def _warn_of_absences(
     row = int(gap.argmax())
     size = cells * 8
     place = f"{said(row)}, {frame[row]} {since(row)}, after {gap[row]} without a row"
-    cure = "name the bouts as sequences or groups of their own, or pass a longer step="
+    fix = "name the bouts as sequences or groups of their own, or pass a longer step="
     if size > MOST_BYTES:
         raise ValueError(
-            f"{place}: arrays of one feature would take {size / 2**30:.3g} GiB, more than 2; {cure}"
+            f"{place}: arrays of one feature would take {size / 2**30:.3g} GiB, more than 2; {fix}"
         )
     warn_user(
-        f"{place}: only {len(frame)} of {cells} frames have a row; {cure}",
+        f"{place}: only {len(frame)} of {cells} frames have a row; {fix}",
     )
 
 

@@ -37,11 +37,6 @@ class Conditions(NamedTuple):
     least: list[_Sum]
     checks: list[Node]
 
-    @property
-    def bounds(self) -> list[_Sum]:
-        """All sums."""
-        return [*self.sums, *self.least]
-
 
 @short_repr
 class ActionRules(NamedTuple):
@@ -148,7 +143,7 @@ def action_rules(
 ) -> ActionRules:
     """Rules of what actions must meet."""
     sums, least, checks = conditions
-    nodes = [bound for _, bound in conditions.bounds] + checks
+    nodes = [bound for _, bound in (*sums, *least)] + checks
     program = compile_program(graph, fluents, actions, nodes, graph.constant(0.0), graph.constant(0.0))
     single = []
     for node in checks:

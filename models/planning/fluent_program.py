@@ -97,11 +97,14 @@ class _Row(NamedTuple):
     function: str | None = None
 
 
+INPUT = _Row(0.0, (), "input")
+
+
 class _Rows:
     """Rows by number, equal ones once."""
 
     def __init__(self, num_inputs: int):
-        self.rows: list[_Row | None] = [None] * num_inputs
+        self.rows = [INPUT] * num_inputs
         self.known: dict[_Row, int] = {}
 
     def row(self, made: _Row) -> int:
@@ -205,7 +208,7 @@ def _adjoint(rows: _Rows, outputs: Sequence[int], count: int) -> tuple[list[int]
     gathered: list[list[tuple[float, int, int]]] = [[] for _ in range(count)]
     for output in outputs:
         inputs.append(len(rows.rows))
-        rows.rows.append(None)
+        rows.rows.append(INPUT)
         gathered[output].append((1.0, inputs[-1], ONE))
     nothing = rows.row(_Row(0.0, ()))
     adjoint = [nothing] * count
@@ -214,7 +217,7 @@ def _adjoint(rows: _Rows, outputs: Sequence[int], count: int) -> tuple[list[int]
         if not gathered[number]:
             continue
         own = adjoint[number] = rows.sum(0.0, gathered[number])
-        if made is None:
+        if made is INPUT:
             continue
         if made.function is not None:
             argument = made.terms[0][1]
@@ -247,7 +250,7 @@ def _laid_out(
     kinds: dict[tuple[int, str], list[int]] = {}
     for number in range(first, last):
         made = rows.rows[number]
-        if made is None or number in moved:
+        if made is INPUT or number in moved:
             continue
         depth[number] = 1 + max(
             (max(depth.get(left, 0), depth.get(right, 0)) for _, left, right in made.terms), default=0
@@ -256,12 +259,12 @@ def _laid_out(
     moved, levels = dict(moved), []
     for (_, function), members in sorted(kinds.items()):
         for group in _groups(rows, members):
-            width = max(max(len(_made(rows, number).terms) for number in group), 1)
+            width = max(max(len(rows.rows[number].terms) for number in group), 1)
             shape = len(group), width
             left, right = np.zeros(shape, np.int32), np.zeros(shape, np.int32)
             weight, constant = np.zeros(shape), np.zeros(len(group))
             for i, number in enumerate(group):
-                made = _made(rows, number)
+                made = rows.rows[number]
                 constant[i] = made.constant
                 for j, (factor, a, b) in enumerate(made.terms):
                     weight[i, j], left[i, j], right[i, j] = factor, moved.get(a, a), moved.get(b, b)
@@ -272,19 +275,13 @@ def _laid_out(
     return tuple(levels), moved, next_row
 
 
-def _made(rows: _Rows, number: int) -> _Row:
-    made = rows.rows[number]
-    assert made is not None
-    return made
-
-
 def _groups(rows: _Rows, members: list[int]) -> list[list[int]]:
     """Members of a level by their number of terms, apart where padding would cost more than another operation."""
-    members = sorted(members, key=lambda number: len(_made(rows, number).terms))
+    members = sorted(members, key=lambda number: len(rows.rows[number].terms))
     groups: list[list[int]] = [[]]
     filled = 0
     for number in members:
-        width = len(_made(rows, number).terms)
+        width = len(rows.rows[number].terms)
         if width * len(groups[-1]) - filled > MOST_PADDING:
             groups.append([])
             filled = 0

@@ -83,7 +83,7 @@ def look_ahead(
     if (
         not permissions
         and not groups
-        and all(graph.value(bound) is not None for _, bound in conditions.bounds)
+        and all(graph.value(bound) is not None for _, bound in (*conditions.sums, *conditions.least))
     ):
         return None
     made = [_allowed_alone(graph, node, permissions, fluents) for node in (*nexts, reward)]

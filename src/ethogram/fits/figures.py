@@ -8,14 +8,15 @@ import numpy as np
 from numpyro.distributions import Distribution
 
 from ethogram.inference.conjugate import ConjugateResult
-from ethogram.plots.axes import density_of, draw_intervals, figure_or_new, show_plainly
+from ethogram.models.emissions import CategoricalEmission
+from ethogram.plots.axes import default_title, density_of, draw_intervals, figure_or_new, show_plainly
 from ethogram.plots.choices import value_marginals
 from ethogram.plots.colours import SERIES, series_colour
 from ethogram.plots.imitation import failure_curves, policy_roles
 from ethogram.plots.intents import intent_shares, intent_timeline
 from ethogram.plots.networks import incumbent_curves
-from ethogram.plots.rewards import intent_rewards, relevance_forest, reward_intervals
-from ethogram.plots.roles import elbo_traces, role_ellipses
+from ethogram.plots.rewards import cell_map, grid_cells, intent_rewards, relevance_forest, reward_intervals
+from ethogram.plots.roles import elbo_traces, role_ellipses, role_marginals
 from ethogram.plots.timelines import role_timelines
 
 __all__ = [
@@ -28,33 +29,63 @@ __all__ = [
     "draw_roles",
 ]
 
-MOST_SEQUENCES = 20
-"""Sequences of a figure of roles."""
+NARROW, MARGINAL = 7.0, 2.4
+"""Width of a figure below which its parts stand one below the other, and height of a marginal, in inches."""
+MOST_MARKED = 6
+"""Ellipses whose centres have numbers."""
+MOST_STACKED = 2000
+"""Steps of a trace whose probabilities of intents are drawn as they are."""
 MOST_ESTIMATES = 16
 """Estimates of a comparison of algorithms."""
 DECADES = 100
 """Ratio of the ends of an interval above which densities are of logs."""
 
 
-def draw_roles(fit: Any, figure: Any) -> None:
-    data, found = fit.data, fit.states()
+def draw_roles(fit: Any, figure: Any, **shown: Any) -> None:
+    """Timelines with what tells the roles apart beside them, or below them in a narrow figure."""
+    data, found, names = fit.data, fit.states(), getattr(fit, "state_names", None)
     conjugate = isinstance(fit.result, ConjugateResult)
     posterior = fit.result.posterior if conjugate else fit.result
-    left, right = figure.subplots(1, 2)
-    mean = posterior.mean()
-    shapes = [np.shape(mean.get(name, 0.0)) for name in ("mean", "covariance")]  # a mixture has more axes
-    if [len(shape) for shape in shapes] == [2, 3] and shapes[0][-1] >= 2:
-        role_ellipses(posterior, left, data=data)
-        left.set_title("roles: mean, covariance and posterior draws")
-    elif conjugate:
-        elbo_traces(fit.result, left)
+    shapes = [np.shape(posterior.mean().get(name, 0.0)) for name in ("mean", "covariance")]
+    ellipses = [len(shape) for shape in shapes] == [2, 3] and shapes[0][-1] >= 2  # a mixture has more axes
+    emission = getattr(fit.model, "emission", None)
+    of_features = getattr(emission, "sums_out_missing", False) or isinstance(emission, CategoricalEmission)
+    (width, height), features = figure.get_size_inches(), np.zeros(0, int)
+    narrow = width < NARROW
+    if of_features and not ellipses:
+        features = _telling(data, found.probability)[: max(int((height - 3 * narrow) / MARGINAL), 1)]
+    count = len(features) or int(ellipses or conjugate)
+    if narrow:
+        grid = figure.add_gridspec(count + 1, 1, height_ratios=[*[1] * count, 2])
     else:
-        left.set_axis_off()
-    shown = data.take(np.arange(min(data.num_sequences, MOST_SEQUENCES)))
-    count = shown.num_sequences
-    role_timelines(found.path[:count], found.probability[:count], shown, right)
-    part = f", the first {count} sequences" if count < data.num_sequences else ""
-    right.set_title(f"most probable roles{part}")
+        grid = figure.add_gridspec(max(count, 1), 2, width_ratios=[1, 2.6])
+    panels = [figure.add_subplot(grid[at, 0]) for at in range(count)]
+    if ellipses:
+        role_ellipses(posterior, panels[0], data=data, names=names)
+        panels[0].set_title("mean, covariance and draws", fontsize="medium")
+        for text in panels[0].texts[MOST_MARKED:] and [*panels[0].texts]:  # they would overlap
+            text.remove()
+    for feature, panel in zip(features, panels, strict=False):
+        role_marginals(posterior, data, found.probability, int(feature), panel)
+        panel.get_legend().remove()  # the timelines have it
+        panel.set_yticks([])
+    if len(features):
+        default_title(panels[0], "by role; dashed: all")
+    elif conjugate and not ellipses:
+        elbo_traces(fit.result, panels[0])
+    axes = figure.add_subplot(grid[-1, 0] if narrow else grid[:, -1])
+    role_timelines(found.path, found.probability, data, axes, names=names, **shown)
+
+
+def _telling(data: Any, probability: Any) -> np.ndarray:
+    """Features that have values, first those of whose variance roles have the largest share."""
+    seen = np.asarray(data.observed)
+    x, weight = np.asarray(data.observations, float)[seen], np.asarray(probability)[seen]
+    known = np.isfinite(x)
+    x = np.where(known, x - np.nansum(x, axis=0) / np.maximum(known.sum(0), 1), 0)
+    mean = weight.T @ x / np.maximum(weight.sum(0), 1e-9)[:, None]
+    share = weight.sum(0) @ mean**2 / np.maximum((x**2).sum(0), 1e-300)
+    return np.argsort(-share, kind="stable")[: known.any(0).sum()]
 
 
 def draw_imitation(fit: Any, figure: Any) -> None:
@@ -66,15 +97,27 @@ def draw_imitation(fit: Any, figure: Any) -> None:
     policy_roles(fit.result.policy_role[-1], shares)
 
 
-def draw_intents(fit: Any, figure: Any) -> None:
-    found, lengths = fit.states(), np.asarray(fit.data.lengths)
-    left, right = figure.subplots(1, 2, width_ratios=(2, 1))
-    longest = int(np.argmax(lengths))
-    length = int(lengths[longest])
-    intent_timeline(found.probability[longest, :length], left, change=found.change[longest, : length - 1])
-    left.set_title("intents along the longest trace")
-    intent_shares(found.probability, right)
-    right.set_title("shares of the steps")
+def draw_intents(fit: Any, figure: Any, **shown: Any) -> None:
+    narrow = figure.get_figwidth() < NARROW
+    lines, shares = figure.subplots(2, 1) if narrow else figure.subplots(1, 2, width_ratios=(3, 1))
+    intent_shares(_draw_intent_lines(fit, lines, **shown), shares)
+
+
+def _draw_intent_lines(fit: Any, axes: Any, **shown: Any) -> np.ndarray:
+    """Intents along a single short trace as stacked probabilities; those of several, and long ones, as timelines.
+
+    Their probabilities come back.
+    """
+    data, found = fit.data, fit.states()
+    length = int(np.max(data.lengths))
+    if data.num_sequences > 1 or length > MOST_STACKED or shown:
+        labels = found.labels if hasattr(found, "labels") else found.path
+        names = getattr(fit, "state_names", None)
+        role_timelines(labels, found.probability, data, axes, names=names, name="intent", **shown)
+    else:
+        change = found.change[0, : length - 1] if hasattr(found, "change") else None
+        intent_timeline(found.probability[0, :length], axes, change=change)
+    return found.probability
 
 
 def draw_choices(fit: Any, figure: Any) -> None:
@@ -82,40 +125,60 @@ def draw_choices(fit: Any, figure: Any) -> None:
     value_marginals(values, figure.subplots(), names=names)
 
 
-def draw_rewards(fit: Any, figure: Any) -> None:
-    if not fit.has_draws:
-        mean, axes = fit.summary()["mean"], figure.subplots()
-        reward_intervals((mean - mean.mean()).to_numpy()[None], axes, names=mean.index.tolist())
-        axes.set_title("rewards of the linear baseline")
-        return
-    names, draws = fit._entries()
-    values = draws.reshape(-1, len(names))
-    rewards = [at for at, name in enumerate(names) if name.startswith("centred_reward[")]
-    relevance = [at for at, name in enumerate(names) if name.startswith("relevance[")]
+def draw_rewards(fit: Any, figure: Any, grid: tuple[int, int] | None = None, **shown: Any) -> None:
+    """Maps of the rewards of a grid world, else intervals; with relevances of the features, or intents over time."""
+    if shown and not fit.model.switches:
+        raise TypeError(f"a figure of one reward takes grid=, and no {', '.join(shown)}")
+    names, values = _reward_draws(fit)
+    rewards = [at for at, name in enumerate(names) if "reward[" in name]
+    draws = values[:, rewards].reshape(len(values), fit.model.num_intents or 1, -1)
+    places = [_inside(names[at]) for at in rewards[: draws.shape[-1]]]
+    cells, narrow = grid_cells(fit.model.mdp, grid), figure.get_figwidth() < NARROW
+    if cells is not None:  # averages over actions where these have rewards of their own
+        draws = draws.reshape(*draws.shape[:2], len(cells), -1).mean(-1)
     if fit.model.switches:
-        left, right = figure.subplots(1, 2, width_ratios=(1, 2))
-        several = values[:, rewards].reshape(len(values), fit.model.num_intents, -1)
-        places = [_inside(names[at]).partition(", ")[2] for at in rewards[: several.shape[-1]]]
-        intent_rewards(several, left, names=places)
-        left.set_ylabel(", ".join(("state", "action")[: fit.model.features.ndim - 1]))
-        found, lengths = fit.states(), np.asarray(fit.data.lengths)
-        longest = int(lengths.argmax())
-        intent_timeline(found.probability[longest, : lengths[longest]], right)
-        right.set_title("intents along the longest demonstration")
+        above, below = figure.subfigures(2, 1) if narrow or cells is not None else figure.subfigures(1, 2)
+        if cells is None:
+            shortened = [place.partition(", ")[2] for place in places]
+            axes = intent_rewards(draws, above.subplots(), names=shortened)
+            axes.set_ylabel(", ".join(("state", "action")[: fit.model.features.ndim - 1]))
+        else:
+            for intent, axes in enumerate(above.subplots(1, draws.shape[1], squeeze=False)[0]):
+                cell_map(draws[:, intent].mean(0), cells, axes, f"mean reward, intent {intent}")
+        _draw_intent_lines(fit, below.subplots(), **shown)
         return
-    learned = isinstance(fit.model.relevance_prior, Distribution)
-    axes = figure.subplots(1, 2 if learned else 1, squeeze=False)[0]
-    reward_intervals(
-        values[:, rewards], axes[0], names=[names[at].removeprefix("centred_") for at in rewards]
-    )
+    learned = fit.has_draws and isinstance(fit.model.relevance_prior, Distribution)
+    count = int(learned) + (1 if cells is None else 1 + fit.has_draws)
+    panels = figure.subplots(*((count, 1) if narrow else (1, count)), squeeze=False).ravel()
+    if cells is None:
+        reward_intervals(draws[:, 0], panels[0], names=[f"reward[{place}]" for place in places])
+    else:
+        cell_map(draws[:, 0].mean(0), cells, panels[0], "reward, centred")
+        default_title(panels[0], "posterior mean")
+    if cells is not None and fit.has_draws:
+        cell_map(draws[:, 0].std(0), cells, panels[1], "standard deviation", "magma")
+        default_title(panels[1], "posterior sd")
+    if not fit.has_draws:
+        panels[0].set_title("rewards of the linear baseline")
     if not learned:
         return
+    relevance = [at for at, name in enumerate(names) if name.startswith("relevance[")]
     used = [at for at in relevance if (values[:, at] > 0).all()]  # Levine's estimate has zeros
-    axes[1].set_title("relevance of the features")
+    panels[-1].set_title("relevance of the features", fontsize="medium")
     if used:
-        relevance_forest(values[:, used], axes[1], names=[_inside(names[at]) for at in used])
+        relevance_forest(values[:, used], panels[-1], names=[_inside(names[at]) for at in used])
     else:
-        axes[1].set(xticks=[], yticks=[], xlabel="all are 0")
+        panels[-1].set(xticks=[], yticks=[], xlabel="all are 0")
+
+
+def _reward_draws(fit: Any) -> tuple[list[str], np.ndarray]:
+    """Names and draws (draw, entry) of centred rewards and relevances; one draw of an answer without any."""
+    if not fit.has_draws:
+        mean = fit.summary()["mean"]
+        return mean.index.tolist(), (mean - mean.mean()).to_numpy()[None]
+    names, draws = fit._entries()
+    kept = [at for at, name in enumerate(names) if name.startswith(("centred_reward[", "relevance["))]
+    return [names[at] for at in kept], draws[..., kept].reshape(-1, len(kept))
 
 
 def _inside(name: str) -> str:

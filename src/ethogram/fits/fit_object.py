@@ -302,13 +302,13 @@ class Fit:
         num_draws: int = NUM_PATHS,
         data: Any = None,
     ) -> Any:
-        """Probabilities of the next hidden state, one row per level, state and next state.
+        """Probabilities of the next hidden state, one row per level, state and next state, and their ``number``.
+
+        The other parameters, and errors, are those of :meth:`time_budget`.
 
         Parameters
         ----------
         per : ``"change"``: where the state changes, to which; ``"frame"``: from a frame to the next.
-
-        The others, and errors, are those of :meth:`time_budget`; ``number`` is how many there are.
         """
         return behaviour.transitions(self._count(by, data, num_draws, resample), per, probability, difference)
 
@@ -377,19 +377,21 @@ class Fit:
         mean, error = mean_and_error(entries, counts)
         return Score(float(entries.sum()), mean, error, entries, counts, unit)
 
-    def plot(self, figure: Any = None) -> Any:
+    def plot(self, figure: Any = None, **settings: Any) -> Any:
         """The figure of the system.
 
         Parameters
         ----------
         figure : empty matplotlib Figure to draw into; a new one of pyplot, which notebooks show, where None.
+        settings : of roles and intents ``window``, ``agents`` and ``by``, as of
+            :func:`~ethogram.plots.role_timelines`; of rewards also ``grid``, numbers of rows and columns.
 
         Returns
         -------
         The figure.
         """
         figure = figure_or_new(figure, (11, 5))
-        self._system.draw(self, figure)
+        self._system.draw(self, figure, **settings)
         show_plainly(figure)
         return figure
 

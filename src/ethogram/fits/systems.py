@@ -116,7 +116,7 @@ class System(NamedTuple):
     states : of a fit and data, their hidden states.
     predict : of a fit and data, with the settings below by name, what the agents do next.
     log_densities : of a fit, data and a number of draws, as :func:`log_densities` gives them.
-    draw : of a fit and an empty figure; draws the fit.
+    draw : of a fit, an empty figure and the settings that it takes; draws the fit.
     entries : of a fit and options of `to_arviz`, the names of all estimates and their draws (chain, draw, entry).
     prediction_settings : names of the settings of `predict`.
     takes_data : False of queries, whose evidence is part of the model.
@@ -128,7 +128,7 @@ class System(NamedTuple):
     states: Callable[[Any, Any], Any] = _own_states
     predict: Callable[..., Any] = _no_predictions
     log_densities: Callable[[Any, Any, int], tuple[np.ndarray, np.ndarray]] = log_densities
-    draw: Callable[[Any, Any], None] = _draw_estimates
+    draw: Callable[..., None] = _draw_estimates
     entries: Callable[..., tuple[list[str], np.ndarray]] = exported_entries
     prediction_settings: tuple[str, ...] = ()
     takes_data: bool = True

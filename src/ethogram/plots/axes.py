@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,7 +18,9 @@ __all__ = [
     "draw_intervals",
     "feature_label",
     "figure_or_new",
+    "legend_below",
     "legend_beside",
+    "points_of",
     "read_draws",
     "read_names",
     "show_plainly",
@@ -42,10 +45,15 @@ def figure_or_new(figure: Any, size: tuple[float | int, float | int]) -> Any:
     return plt.figure(figsize=size, layout="constrained")
 
 
+def points_of(axes: Any) -> tuple[float, float]:
+    """Width and height of axes in points, before a layout engine has moved them."""
+    return axes.bbox.width * 72 / axes.figure.dpi, axes.bbox.height * 72 / axes.figure.dpi
+
+
 def default_title(axes: Any, title: str) -> None:
-    """Give axes a title unless they have one."""
+    """Give axes a title unless they have one, in lines that are no wider than they."""
     if not axes.get_title():
-        axes.set_title(title, fontsize="medium")
+        axes.set_title(textwrap.fill(title, max(int(points_of(axes)[0] / 5.5), 16)), fontsize="medium")
 
 
 def read_draws(draws: Any, count: int | None = None) -> np.ndarray:
@@ -110,6 +118,18 @@ def legend_beside(axes: Any, title: str, handles: Any = None) -> None:
     given = {} if handles is None else {"handles": handles}
     place: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.02), "frameon": False}
     axes.legend(**given, **place, title=title, fontsize=8, title_fontsize=8)
+
+
+def legend_below(axes: Any, title: str, handles: Any) -> None:
+    """Draw a legend below the label of the axes, in as many columns as fit."""
+    from matplotlib.transforms import ScaledTranslation
+
+    below = axes.transAxes + ScaledTranslation(0, -0.5, axes.figure.dpi_scale_trans)
+    widest = max([len(handle.get_label()) for handle in handles], default=0)
+    place: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (0, 0), "bbox_transform": below}
+    look = {"frameon": False, "fontsize": 8, "title_fontsize": 8, "borderpad": 0, "alignment": "left"}
+    columns = max(int(points_of(axes)[0] / (5 * widest + 36)), 1)
+    axes.legend(handles=handles, title=title, ncols=columns, borderaxespad=0, **place, **look)
 
 
 def density_of(values: np.ndarray, log: bool = False) -> tuple[np.ndarray, np.ndarray]:

@@ -6,6 +6,7 @@ are drawn by :func:`ethogram.domains.objectworld.draw_policy`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,7 +18,9 @@ from ethogram.plots.axes import axes_or_new, default_title, draw_band, draw_inte
 from ethogram.plots.colours import SERIES, category_colours
 
 __all__ = [
+    "cell_map",
     "coverage_curve",
+    "grid_cells",
     "intent_rewards",
     "learning_curve",
     "relevance_forest",
@@ -29,6 +32,9 @@ __all__ = [
 NOMINAL = np.linspace(0.05, 0.95, 19)
 MOST_FEATURES, MOST_REWARDS = 12, 40
 """Intervals of a forest plot."""
+UPWARDS = ("up", "north", "n", "+y")
+LEAST_CELLS, MOST_MOVES = 6, 0.75
+"""Cells of a grid, and share of the moves that must lead to a neighbour, where only the transitions say it is one."""
 
 
 def reward_map(
@@ -73,6 +79,66 @@ def reward_map(
     axes.set(xticks=[], yticks=[])
     default_title(axes, label or "reward")
     return axes
+
+
+def grid_cells(mdp: Any, grid: tuple[int, int] | None = None) -> np.ndarray | None:
+    """Row and column (state, 2) of the states of a grid world, row 0 above; None where states are no cells of a grid.
+
+    Parameters
+    ----------
+    mdp : whose states are named by row and column, such as ``"(0, 3)"``; or are numbered row by row, so that most moves
+        lead to the next row or column. Rows begin below where the action ``"up"``, ``"north"`` or ``"+y"`` says so.
+    grid : numbers of rows and columns, where the MDP does not say it.
+    """
+    count = mdp.num_states
+    if grid is not None:
+        if len(grid) != 2 or grid[0] * grid[1] != count:
+            raise ValueError(
+                f"grid is {grid}: give numbers of rows and columns, whose product is {count} states"
+            )
+        return np.stack(np.divmod(np.arange(count), grid[1]), axis=-1)
+    named = [re.fullmatch(r"\D*(\d+)\D+(\d+)\D*", name) for name in mdp.state_names or ()]
+    if named and all(named):
+        cells = np.array([[int(part) for part in match.groups()] for match in named if match])
+        return cells - cells.min(0) if len(np.unique(cells, axis=0)) == count else None
+    state, action, reached = _moves(mdp.transitions)
+    shift = reached - state
+    far = abs(shift[abs(shift) > 1])
+    columns = int(np.bincount(far).argmax()) if len(far) else 0
+    beside = abs(shift) == 1
+    within = state[beside] // max(columns, 1) == reached[beside] // max(columns, 1)
+    if columns < 2 or count % columns or count < LEAST_CELLS or not within.all():
+        return None
+    if np.isin(abs(shift), (1, columns)).mean() < MOST_MOVES:
+        return None
+    row, column = np.divmod(np.arange(count), columns)
+    up = [at for at, name in enumerate(mdp.action_names or ()) if name.lower() in UPWARDS]
+    if up and np.median(shift[(action == up[0]) & ~beside]) > 0:
+        row = row.max() - row
+    return np.stack([row, column], axis=-1)
+
+
+def _moves(transitions: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """States, actions and other states that follow with the largest probability."""
+    if hasattr(transitions, "next_state"):
+        reached = np.asarray(transitions.next_state)
+    elif hasattr(transitions, "neighbours"):
+        chance = np.asarray(transitions.probabilities)
+        neighbours = np.broadcast_to(np.asarray(transitions.neighbours), chance.shape)
+        reached = np.take_along_axis(neighbours, chance.argmax(1)[:, None], 1)[:, 0].T
+    else:
+        reached = np.asarray(transitions.probabilities).argmax(-1)
+    state, action = np.nonzero(reached != np.arange(len(reached))[:, None])
+    return state, action, reached[state, action]
+
+
+def cell_map(values: ArrayLike, cells: np.ndarray, ax: Any, label: str, cmap: str = "viridis") -> Any:
+    """Heat map of values (state,) at cells (state, 2) of :func:`grid_cells`; blank where no state is."""
+    image = np.full(cells.max(0) + 1, np.nan)
+    image[tuple(cells.T)] = values
+    ax.figure.colorbar(ax.imshow(image, cmap=cmap), ax=ax, label=label, fraction=0.046, pad=0.04)
+    ax.set(xticks=[], yticks=[])
+    return ax
 
 
 def reward_band(

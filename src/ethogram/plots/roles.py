@@ -5,6 +5,7 @@ Matplotlib is imported on the first call.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -12,12 +13,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from ethogram.inference.draws import flat_draws
+from ethogram.inference.sampled_posterior import SampledPosterior
 from ethogram.models.arguments import require_number
 from ethogram.models.data.angles import period_of
 from ethogram.models.data.gaps import lacking
 from ethogram.models.data.trajectories import Trajectories
+from ethogram.models.emissions import CategoricalEmission
 from ethogram.models.families.exponential_family import PartlyKnown
-from ethogram.plots.axes import axes_or_new, default_title, feature_label, legend_beside
+from ethogram.plots.axes import axes_or_new, default_title, feature_label, legend_beside, read_names
 from ethogram.plots.colours import SERIES, category_colours
 
 __all__ = [
@@ -32,6 +35,9 @@ __all__ = [
 POINTS = 400
 MOST_POINTS = 1000
 """Of whole numbers."""
+DRAWS = 50
+LEAST_NATS, ROUNDINGS = 0.5, 64
+"""Smallest range of an axis of ELBOs: nats, and units of the rounding error of the ELBO in single precision."""
 
 
 def role_ellipses(
@@ -42,6 +48,7 @@ def role_ellipses(
     deviations: float | int = 1.0,
     features: tuple[int, int] = (0, 1),
     data: Trajectories | None = None,
+    names: Sequence[str] | None = None,
 ) -> Any:
     """Axes with the covariance ellipse of every role, and thin ellipses for draws from the posterior.
 
@@ -55,7 +62,9 @@ def role_ellipses(
     draws : of ``posterior.sample``, one thin ellipse per role and draw; 20 are made where None.
     deviations : standard deviations of the semi-axes.
     features : indices of the two features.
-    data : whose metadata have the names and units of the features, for the labels of the axes.
+    data : whose metadata have the names and units of the features, for the labels of the axes; new axes have equal
+        scales where both units are known and the same.
+    names : of the roles; their numbers where None.
     """
     from matplotlib.patches import Ellipse
     from matplotlib.patheffects import withStroke
@@ -71,6 +80,7 @@ def role_ellipses(
     axes = axes_or_new(ax, (8, 5.5))
     pick = list(features)
     colours = category_colours(average["mean"].shape[0])
+    titles = read_names(names, len(colours))
     places = [(average["mean"], average["covariance"], {"linewidth": 2.0, "zorder": 4})]
     if draws is None:  # those of an export are made by NumPy, which compiles nothing
         draws = flat_draws(posterior.draws_for_export(jax.random.key(0), 20).sites)
@@ -88,11 +98,13 @@ def role_ellipses(
             look = {"fill": False, "edgecolor": colours[role], **style}
             axes.add_patch(Ellipse(centre, width, height, angle=angle, **look))
     for role, centre in enumerate(np.asarray(average["mean"], float)[:, pick]):
-        text = axes.text(*centre, str(role), color=colours[role], ha="center", va="center", zorder=5)
+        text = axes.text(*centre, titles[role], color=colours[role], ha="center", va="center", zorder=5)
         text.set(fontsize=11, fontweight="bold", path_effects=[withStroke(linewidth=2.5, foreground="white")])
     if bare:
         axes.autoscale_view()
-        axes.set_aspect("equal")
+        units = None if data is None else data.metadata.feature_units
+        if units is not None and units[pick[0]] and units[pick[0]] == units[pick[1]]:
+            axes.set_aspect("equal", adjustable="datalim")
     if bare or data is not None:
         axes.set(xlabel=feature_label(data, features[0]), ylabel=feature_label(data, features[1]))
     default_title(axes, "roles: mean and covariance, posterior draws thin")
@@ -144,8 +156,8 @@ def _transition_quantile(posterior: Any, mean: np.ndarray, share: float) -> np.n
 def elbo_traces(result: Any, ax: Any = None) -> Any:
     """Axes with the ELBO trace of every restart, the best one highlighted.
 
-    The vertical axis starts slightly below the worst final ELBO, to resolve the differences between restarts; early
-    iterations mostly lie below it.
+    The vertical axis starts slightly below the worst final ELBO, to resolve the differences between restarts, and spans
+    more than their rounding errors; early iterations mostly lie below it.
 
     Parameters
     ----------
@@ -168,7 +180,8 @@ def elbo_traces(result: Any, ax: Any = None) -> Any:
         )
     final = np.asarray(result.restart_elbos, float)
     final = final[np.isfinite(final)]
-    spread = final.max() - final.min() or max(abs(final.max()) * 0.01, 1.0)
+    rounding = ROUNDINGS * np.finfo(np.float32).eps * abs(final.max())
+    spread = max(final.max() - final.min(), LEAST_NATS, rounding)
     axes.set_ylim(final.min() - 0.6 * spread, final.max() + 0.12 * spread)
     axes.ticklabel_format(axis="y", useOffset=False)
     axes.xaxis.get_major_locator().set_params(integer=True)
@@ -222,13 +235,25 @@ def score_curve(curve: Any, ax: Any = None, *, unit: str = "roles") -> Any:
     return axes
 
 
+@jax.jit
+def _log_densities(emission: Any, draws: Any, like: Trajectories, values: Any) -> Any:
+    """Log densities (draw, value, role) of values at draws of the parameters."""
+    return jax.vmap(lambda draw: emission.distribution_of(draw, like).log_prob(values))(draws)
+
+
 def role_marginals(
-    posterior: Any, data: Trajectories, probability: Any, feature: int | str = 0, ax: Any = None
+    posterior: Any,
+    data: Trajectories,
+    probability: Any,
+    feature: int | str = 0,
+    ax: Any = None,
+    *,
+    names: Sequence[str] | None = None,
 ) -> Any:
     """Axes with the density of one feature in each role, weighted by the share of the role, over a histogram.
 
     The dashed line is the sum over roles, which should follow the histogram. Densities are at the posterior means of
-    the parameters. Whole numbers have points in place of a curve.
+    the parameters, of sampled posteriors averages over fifty draws. Whole numbers have points in place of a curve.
 
     Parameters
     ----------
@@ -237,23 +262,27 @@ def role_marginals(
     probability : (sequence, time, role), as `infer_roles` gives it.
     feature : number or name of the feature.
     ax : axes to draw into.
+    names : of the roles; their numbers where None.
     """
     model = getattr(posterior, "model", posterior)
     if not hasattr(model, "emission"):
         raise TypeError(
             f"posterior is of a {type(model).__name__}, which has no emission: give that of a RoleHMM"
         )
-    if not model.emission.sums_out_missing:
+    symbols = isinstance(model.emission, CategoricalEmission)  # a single feature, which is no vector
+    if not model.emission.sums_out_missing and not symbols:
         raise ValueError(
             f"a {type(model.emission).__name__} cannot sum out the other features: it has no marginals"
         )
     if data.observations is None:
         raise ValueError("data have no observations: give those of the fit")
-    names = data.metadata.feature_names
+    features = data.metadata.feature_names
     x = np.asarray(data.observations, float)
-    place = names.index(feature) if isinstance(feature, str) and names and feature in names else feature
+    place = (
+        features.index(feature) if isinstance(feature, str) and features and feature in features else feature
+    )
     if isinstance(place, str) or not 0 <= place < x.shape[-1]:
-        raise ValueError(f"feature is {feature!r}: give a number below {x.shape[-1]}, or one of {names}")
+        raise ValueError(f"feature is {feature!r}: give a number below {x.shape[-1]}, or one of {features}")
     axes = axes_or_new(ax, (6, 4))
     seen = np.asarray(data.observed)
     seen = seen & ~lacking(np.asarray(data.observations), seen)[..., place]
@@ -276,13 +305,17 @@ def role_marginals(
     observed, lengths = np.ones((1, len(points)), bool), np.array([len(points)])
     like = data._replace(observations=frames.swapaxes(0, 1), observed=observed, lengths=lengths)
     like = like._replace(states=None, actions=None)
-    distribution = model.emission.distribution_of(posterior.mean(), like)
-    log_prob = jax.jit(type(distribution).log_prob)  # compiled once per kind of distribution
-    density = np.exp(np.asarray(log_prob(distribution, frames.astype(jnp.result_type(float)))))
+    if isinstance(posterior, SampledPosterior):  # means over draws of angles would mean nothing
+        draws = posterior.sample(jax.random.key(0), DRAWS)
+    else:
+        draws = jax.tree.map(lambda site: np.asarray(site)[None], posterior.mean())
+    given = points[:, None].astype(np.int32) if symbols else frames.astype(jnp.result_type(float))
+    density = np.exp(np.asarray(_log_densities(model.emission, draws, like, given))).mean(0)
     share = np.asarray(probability, float)[seen].mean(axis=0)
     style: dict[str, Any] = {"marker": "o", "markersize": 3} if whole else {}
+    named = [f"role {role}" for role in range(len(share))] if names is None else read_names(names, len(share))
     for role, colour in enumerate(category_colours(len(share))):
-        axes.plot(points, share[role] * density[:, role], color=colour, label=f"role {role}", **style)
+        axes.plot(points, share[role] * density[:, role], color=colour, label=named[role], **style)
     axes.plot(points, density @ share, color="black", linestyle="--", linewidth=1, label="all roles")
     highest = max(float(np.histogram(values, edges, density=True)[0].max()), 1e-12)
     axes.set(xlim=(edges[0], edges[-1]), ylim=(0, 1.4 * highest), ylabel="density")

@@ -11,7 +11,7 @@ from ethogram.inference.networks import branch_and_bound
 from ethogram.inference.networks.anytime import Clock
 from ethogram.inference.networks.branch_and_bound import BranchAndBound, component_sums
 from ethogram.inference.networks.elimination import independent_parts
-from ethogram.inference.networks.mini_bucket_plan import bounded_order
+from ethogram.inference.networks.mini_bucket_plan import bounded_order, plan_mini_buckets
 from ethogram.inference.networks.staged_search import StagedSearch
 from ethogram.inference.networks.weighted_mini_buckets import WeightedMiniBuckets
 from ethogram.inference.networks.zero_propagation import Factor, ReducedFactors, propagate_zeros
@@ -51,7 +51,8 @@ def enumerated(factors, sizes, maximised):
 
 def searched(factors, sizes, maximised, cells, passes):
     order = order_of(factors, sizes, maximised)
-    bound = WeightedMiniBuckets(factors, sizes, maximised, order, cells)
+    plan = plan_mini_buckets([scope for scope, _ in factors], sizes, order, cells)
+    bound = WeightedMiniBuckets(factors, sizes, maximised, order, plan)
     for _ in range(passes):
         bound.tighten()
     assert bound.settle()
@@ -158,6 +159,6 @@ def test_components_and_their_contexts():
         left = each.hidden == (0, 1)
         whole = (tables[0] @ tables[1]).sum(0) if left else (tables[2] @ tables[3]).sum(1)
         for place in (0, 1):
-            assert each.known((place,)) is None
+            assert each.cache.get((place,)) is None
             assert each.compute((place,)) == pytest.approx(np.log(whole[place]), rel=1e-12)
-            assert each.known((place,)) == pytest.approx(np.log(whole[place]), rel=1e-12)
+            assert each.cache.get((place,)) == pytest.approx(np.log(whole[place]), rel=1e-12)

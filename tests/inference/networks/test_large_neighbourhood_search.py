@@ -126,7 +126,7 @@ def test_climbs_end_at_the_best_answer_of_a_small_network(seed, drawn):
     answers, proved = climbed(np.random.default_rng(seed), problem, start, most_cells=2**20)
     places, value, _ = answers[-1]
     reported = [each.value for each in answers]
-    states = problem.whole(places)
+    states = problem.possible.whole(places)
     assert value == pytest.approx(best, rel=1e-10)
     assert exact_log_probability(query, [states[v] for v in query.map_variables]) == pytest.approx(
         best, rel=1e-10
@@ -164,7 +164,9 @@ def test_one_variable_whose_table_is_too_large_is_tried_state_by_state(seed, dra
     places, value, _ = answers[-1]
     assert value == pytest.approx(max(values), rel=1e-10)
     assert proved
-    assert values[problem.whole(places)[query.map_variables[0]]] == pytest.approx(max(values), rel=1e-10)
+    assert values[problem.possible.whole(places)[query.map_variables[0]]] == pytest.approx(
+        max(values), rel=1e-10
+    )
 
 
 def chain(count, seed, maximised):
@@ -184,7 +186,7 @@ def test_a_climber_and_its_tree_hold_the_same_assignment():
         climber = _Climber(problem, here)
         crossed(climber, best)
         for variable in problem.maximised:
-            whole = problem.whole(climber.places)
+            whole = problem.possible.whole(climber.places)
             same(climber.value, exact_log_probability(query, [whole[v] for v in query.map_variables]))
             same(problem.constant + climber.tree.move({}), climber.value)
             climber.try_each(variable)

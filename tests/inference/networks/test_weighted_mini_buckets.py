@@ -47,7 +47,8 @@ def log_answer(factors, sizes, maximised):
 
 
 def bounds_of(factors, sizes, maximised, order, cells, passes):
-    found = WeightedMiniBuckets(factors, sizes, maximised, order, cells)
+    plan = plan_mini_buckets([scope for scope, _ in factors], sizes, order, cells)
+    found = WeightedMiniBuckets(factors, sizes, maximised, order, plan)
     values = []
     for _ in range(passes):
         found.tighten()
@@ -196,7 +197,7 @@ def test_a_stopped_pass_leaves_the_bound_as_it_is():
 def test_impossible_factors_are_proved_so():
     differ = np.array([[0.0, 1.0], [1.0, 0.0]])
     factors = [Factor((0, 1), differ), Factor((1, 2), differ), Factor((0, 2), differ)]
-    found = WeightedMiniBuckets(factors, dict.fromkeys(range(3), 2), [0], [2, 1, 0], 8)
+    found, _ = bounds_of(factors, dict.fromkeys(range(3), 2), [0], [2, 1, 0], 8, 0)
     found.tighten()
     assert found.bound == -math.inf
     assert found.finished

@@ -329,7 +329,7 @@ def test_increments_and_figure_of_a_fit(short):
     assert steps.shape == (1, 5, 7)  # known actions
     figure = fit.plot()
     assert [axes.get_title() for axes in figure.axes] == [
-        "rewards by intent: mean and 90 % interval", "intents along the longest demonstration"
+        "rewards by intent: mean and 90 % interval", "most probable intents; paler is less certain"
     ]  # fmt: skip
     assert (
         len(figure.axes[0].collections) == 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -18,6 +19,7 @@ from scipy.stats import multivariate_normal
 import ethogram
 from ethogram import fits
 from ethogram.fits import estimates
+from ethogram.fits.figures import draw_roles
 from ethogram.fits.fit_object import Fit
 from ethogram.fits.new_data import by_group, require_alike
 from ethogram.fits.report import about_fit
@@ -100,12 +102,23 @@ def test_models_without_hidden_states_have_no_names(choices):
             ask()
 
 
-def test_roles_without_ellipses_show_the_elbo(role_data):
-    """Mixtures have a mean and a covariance a component, not a role."""
-    from matplotlib.figure import Figure
+def test_what_stands_beside_the_timelines_of_roles(role_data):
+    """Ellipses of Gaussians; densities of features where there are none, as of mixtures; the ELBO where neither is."""
+    data, path = role_data[1], np.zeros((6, role_data[1].observed.shape[1]), int)
+    states = SimpleNamespace(path=path, probability=np.full((*path.shape, 2), 0.5))
 
-    model = ethogram.RoleHMM(2, ethogram.GaussianMixtureEmission(2, 2))
-    assert of_prior(model, role_data[1]).plot(Figure()).axes[0].get_title() == "ELBO of the restarts"
+    def titles(emission, size=(11, 5)):
+        fit, figure = of_prior(ethogram.RoleHMM(2, emission), data), Figure(figsize=size)
+        draw_roles(
+            SimpleNamespace(model=fit.model, data=data, result=fit.result, states=lambda: states), figure
+        )
+        return [axes.get_title().split(";")[0] for axes in figure.axes]
+
+    shown = "most probable roles"
+    assert titles(ethogram.GaussianEmission(2)) == ["mean, covariance and draws", shown]
+    for size, first in (((11, 5), ["by role", ""]), ((4, 5), ["by role"])):
+        assert titles(ethogram.GaussianMixtureEmission(2, 2), size) == [*first, shown]
+    assert titles(ethogram.AutoregressiveGaussianEmission(2)) == ["ELBO of the restarts", shown]
 
 
 def test_a_score_is_the_log_of_the_mean_density(roles, role_data, role_tracks):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ethogram.domains import objectworld
+from ethogram.domains import objectworld, toy_text
+from ethogram.models.mdps import MDP
 from ethogram.plots import rewards as plots_rewards
 
 
@@ -64,6 +65,31 @@ def test_coverage_of_a_calibrated_posterior_is_on_the_diagonal(axes):
     plots_rewards.coverage_curve(random.normal(size=(500, 300)), random.normal(size=300), axes)
     _, curve = axes.lines
     np.testing.assert_allclose(curve.get_ydata(), curve.get_xdata(), atol=0.1)
+
+
+def test_cells_of_a_grid_are_found_by_its_moves():
+    """Lakes and cliffs are numbered from above, an objectworld from below, as its action +y says."""
+    for world, shape in ((toy_text.frozen_lake(), (4, 4)), (toy_text.cliff_walking(), (4, 12))):
+        rows, columns = np.divmod(np.arange(shape[0] * shape[1]), shape[1])
+        np.testing.assert_array_equal(plots_rewards.grid_cells(world.mdp), np.stack([rows, columns], -1))
+    cell = np.arange(12)
+    moves = np.stack([np.where(cell < 8, cell + 4, cell), np.where(cell % 4 < 3, cell + 1, cell)], -1)
+    above = plots_rewards.grid_cells(MDP.deterministic(moves, action_names=("+y", "+x")))
+    assert above[[0, 3, 8]].tolist() == [[2, 0], [2, 3], [0, 0]]
+
+
+def test_cells_are_named_given_or_absent(axes):
+    corridor = MDP.deterministic([[0, 1], [0, 2], [1, 2]], state_names=("(1, 0)", "(1, 1)", "(0, 1)"))
+    cells = plots_rewards.grid_cells(corridor)
+    assert cells.tolist() == [[1, 0], [1, 1], [0, 1]]
+    drawn = plots_rewards.cell_map([1.0, 2.0, 3.0], cells, axes, "reward")
+    np.testing.assert_array_equal(drawn.images[0].get_array().filled(np.nan), [[np.nan, 3], [1, 2]])
+    bits = np.arange(8)[:, None] ^ [1, 2, 4]  # three switches are no grid
+    assert plots_rewards.grid_cells(MDP.deterministic(bits)) is None
+    assert plots_rewards.grid_cells(MDP.deterministic(bits), (2, 4))[5].tolist() == [1, 1]
+    assert plots_rewards.grid_cells(MDP.dense(np.full((6, 2, 6), 1 / 6))) is None
+    with pytest.raises(ValueError, match="whose product is 8 states"):
+        plots_rewards.grid_cells(MDP.deterministic(bits), (3, 3))
 
 
 @pytest.mark.parametrize(

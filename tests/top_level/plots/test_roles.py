@@ -21,11 +21,10 @@ from ethogram.inference.conjugate.posterior import ConjugatePosterior
 from ethogram.inference.conjugate.score_curve import PeerScore, ScoreCurve
 from ethogram.inference.sampled_posterior import SampledPosterior
 from ethogram.models.data.trajectories import Metadata, Trajectories
-from ethogram.models.emissions import CategoricalEmission, GaussianEmission
+from ethogram.models.emissions import CategoricalEmission, GaussianEmission, VonMisesEmission
 from ethogram.models.families.exponential_family import Dirichlet, Known, NormalInverseWishart
 from ethogram.models.intents import AgentMarkov
 from ethogram.models.roles.role_hmm import RoleHMM
-from ethogram.plots.timelines import timeline_rows
 
 CENTRES = np.array([[-10.0, 5.0], [0.0, -8.0], [12.0, 1.0]])
 SCALES = np.array([[[90.0, 30.0], [30.0, 40.0]], [[20.0, 0.0], [0.0, 80.0]], [[50.0, -20.0], [-20.0, 30.0]]])
@@ -134,52 +133,6 @@ def test_posteriors_without_ellipses_are_refused(posterior):
         plots.role_ellipses(posterior, features=(0, 2))
 
 
-def test_a_timeline_has_a_row_a_player_and_plays_end_to_end(data):
-    axes = plots.role_timelines(PATH, probability_of(PATH), data)
-    image = np.asarray(axes.images[0].get_array())
-    assert image.shape == (2, 7, 4)
-    colours = plots.category_colours(3)
-    expected = [[0, 0, 1, 1, 1, 1, 1], [2, 2, 2, 2, 2, 0, 0]]
-    np.testing.assert_allclose(image[..., :3], np.array(colours)[expected])
-    np.testing.assert_allclose(image[..., 3], 0.75)
-    assert axes.images[0].get_extent()[:2] == pytest.approx((0, 7 / 5))
-    assert [label.get_text() for label in axes.get_yticklabels()] == ["Ada", "Bo"]
-    assert axes.get_xlabel() == "time (s, groups concatenated)" and axes.get_ylabel() == "agent"
-
-
-def test_changes_of_role_are_marked_within_plays_only(data):
-    axes = plots.role_timelines(PATH, probability_of(PATH), data)
-    (marks,) = axes.collections
-    places = sorted((segment[0, 0], segment[:, 1].mean()) for segment in marks.get_segments())
-    np.testing.assert_allclose(places, [(2 / 5, 0), (5 / 5, 1)])
-
-
-def test_a_timeline_without_labels_has_a_row_a_sequence():
-    bare = Trajectories.from_list([np.zeros((2, 1)), np.zeros((3, 1))])
-    path = np.array([[0, 1, -1], [1, 1, 1]])
-    axes = plots.role_timelines(path, probability_of(path), bare)
-    image = np.asarray(axes.images[0].get_array())
-    np.testing.assert_array_equal(image[..., 3] > 0, [[True, True, False], [True, True, True]])
-    assert axes.get_xlabel().startswith("time (frames") and axes.get_ylabel() == "sequence"
-
-
-def test_a_zoomable_timeline_has_the_same_places_and_names(data):
-    figure = plots.zoomable_timeline(PATH, probability_of(PATH), data)
-    (heat,) = figure.data
-    np.testing.assert_array_equal(heat.z, [[0, 0, 1, 1, 1, 1, 1], [2, 2, 2, 2, 2, 0, 0]])
-    np.testing.assert_allclose(heat.customdata, 0.75)
-    np.testing.assert_allclose(heat.x, np.arange(7) / 5)
-    assert list(heat.y) == ["Ada", "Bo"] and figure.layout.xaxis.title.text == "time (s)"
-    assert "plotly" in figure.to_html(include_plotlyjs=False).lower()
-
-
-def test_roles_of_other_data_are_refused(data):
-    with pytest.raises(ValueError, match=r"labels has shape \(3, 4\)"):
-        plots.zoomable_timeline(PATH[:3], probability_of(PATH)[:3], data)
-    with pytest.raises(ValueError, match=r"path has shape \(3, 4\)"):
-        plots.role_timelines(PATH[:3], probability_of(PATH)[:3], data)
-
-
 def test_intervals_of_transitions_are_those_of_the_beta_distribution(posterior):
     axes = plots.transition_matrix(posterior, mass=0.8)
     texts = [text.get_text() for text in axes.texts]
@@ -281,8 +234,49 @@ def test_colours_differ():
         assert len(set(plots.category_colours(count))) == count
 
 
-def test_sequences_without_a_group_stand_one_after_the_other():
+def test_a_sequence_without_a_group_is_a_group():
     data = Trajectories.from_list([np.zeros((n, 1)) for n in (3, 4, 2)], agent=[0, 0, 1], group=[-1, -1, 5])
-    rows = timeline_rows(data)
-    assert rows.first.tolist() == [2, 5, 0] and rows.row.tolist() == [0, 0, 1]
     assert num_groups(data) == 3 and num_groups(data._replace(group=None)) == 3
+
+
+def test_ellipses_have_equal_scales_where_units_are_known_and_the_same(posterior, draws):
+    def aspect(*units):
+        data = Trajectories.from_list([np.zeros((2, 2))], metadata=Metadata(feature_units=units or None))
+        return plots.role_ellipses(posterior, draws=draws, data=data).get_aspect()
+
+    assert aspect("m", "m") == 1 and aspect("m", "rad/s") == aspect() == "auto"
+
+
+def test_the_axis_of_the_elbo_spans_more_than_rounding():
+    final = np.array([-2.0e6, -2.0e6 + 0.25])
+    axes = plots.elbo_traces(Traces(np.stack([final - 9, final], 1), final, np.arange(2)))
+    assert np.ptp(axes.get_ylim()) > 5 * 2e6 * np.finfo(np.float32).eps
+    final = np.array([-100.0, -100.001])
+    assert np.ptp(plots.elbo_traces(Traces(final[:, None], final, np.arange(1))).get_ylim()) > 0.1
+
+
+def test_marginals_of_a_sampled_posterior_average_densities_over_draws():
+    """Two draws of one von Mises distribution whose directions lie on both sides of the cut: no mean of angles."""
+    from scipy.stats import vonmises
+
+    model = RoleHMM(1, VonMisesEmission())
+    sites = {"direction": np.array([3.1, -3.1]), "concentration": np.array([4.0, 4.0])}
+    sampled = SampledPosterior(model, {name: site.reshape(1, 2, 1, 1) for name, site in sites.items()}, {})
+    metadata = Metadata(feature_names=("turn",), feature_units=("rad",))
+    x = np.random.default_rng(0).vonmises(np.pi, 4.0, size=(30, 1))
+    data = Trajectories.from_list([x], metadata=metadata)
+    axes = plots.role_marginals(sampled, data, np.ones((1, 30, 1)), names=["ahead"])
+    line = axes.get_lines()[0]
+    given = np.mean([vonmises.pdf(line.get_xdata(), 4.0, loc) for loc in (3.1, -3.1)], axis=0)
+    np.testing.assert_allclose(line.get_ydata(), given, atol=0.1)  # of fifty draws, some more of one
+    assert line.get_label() == "ahead" and line.get_ydata()[200] < 0.01
+
+
+def test_marginals_of_symbols_are_their_probabilities():
+    model = RoleHMM(2, CategoricalEmission(3))
+    posterior = ConjugatePosterior(model, model.prior())
+    data = Trajectories.from_list([np.array([[0.0], [2.0], [1.0], [2.0]])])
+    axes = plots.role_marginals(posterior, data, np.full((1, 4, 2), 0.5))
+    shares = np.asarray(posterior.mean()["probs"] if "probs" in posterior.mean() else next(
+        site for site in posterior.mean().values() if np.shape(site) == (2, 3)))  # fmt: skip
+    np.testing.assert_allclose(axes.get_lines()[0].get_ydata(), 0.5 * shares[0], rtol=1e-5)

@@ -1,0 +1,274 @@
+"""Rows of a timeline: which row and panel each frame has, when it was, and what each column shows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ethogram.models.data.metadata import SEQUENCE_LABELS, Metadata
+from ethogram.models.data.selection import own_units
+from ethogram.models.data.trajectories import Trajectories, valid_steps
+from ethogram.models.data.write_table import own_times
+from ethogram.plots.axes import read_names
+
+__all__ = ["Panel", "Timeline", "read_timeline", "readable"]
+
+SECONDS = {"days": 86400.0, "h": 3600.0, "min": 60.0, "s": 1.0, "ms": 1e-3}
+SPELLED = {"sec": "s", "second": "s", "minute": "min", "hour": "h", "d": "days", "day": "days"}
+LATE = 10.0
+"""Numbers that begin after so many times their span, such as seconds since 1970, are shown since their start."""
+BETWEEN = 0.01
+"""Gap between sequences that stand end to end, as a share of the longest row."""
+MOST_ROWS, MOST_PANELS = 60, 16
+
+
+class Panel(NamedTuple):
+    """One stretch of the axis.
+
+    Attributes
+    ----------
+    name : of the group, with its date where it has one; empty where all rows share one axis.
+    first : where columns begin, in units of the axis; those of dates are days since 1970 in UTC.
+    label : (row, column) the most frequent label, -1 where no frame was recorded.
+    share : (row, column) mean probability of that label over the recorded frames of the column.
+    """
+
+    name: str
+    first: float
+    label: np.ndarray
+    share: np.ndarray
+
+
+class Timeline(NamedTuple):
+    """What a timeline shows: `column` is the length of a column, which `lasting` says where it has several frames.
+
+    `unit` is None for dates, which have the `zone`. `levels` (row,) are those by which rows are sorted, `limits` the
+    window, `used` the labels that some frame has, and `left_out` counts rows and groups that are not shown.
+    """
+
+    rows: list[str]
+    levels: list[str] | None
+    panels: list[Panel]
+    limits: tuple[float, float] | None
+    column: float
+    lasting: str | None
+    unit: str | None
+    zone: Any
+    axis: str
+    names: list[str]
+    used: list[int]
+    left_out: list[str]
+
+
+def readable(seconds: float, least: float | int = 1) -> str:
+    """The largest unit of which there are `least`, or seconds."""
+    return next((unit for unit in ("days", "h", "min") if seconds >= least * SECONDS[unit]), "s")
+
+
+def _read_times(
+    data: Trajectories, at: tuple[np.ndarray, np.ndarray]
+) -> tuple[np.ndarray, float, str | None, float]:
+    """Starts of the frames `at` as they were given, or else since the start; the length of a frame; unit and seconds.
+
+    Dates are days since 1970 in UTC, and have no unit.
+    """
+    metadata, (sequence, step), given = data.metadata, at, own_times(data.times, data.metadata)
+    frame = 1.0 if metadata.frame_rate is None else 1 / metadata.frame_rate
+    unit = metadata.time_unit or ("frames" if given is None and metadata.frame_rate is None else "units")
+    time = step * frame
+    if given is not None:
+        time = given[at].astype(np.int64) / 1e9 if metadata.time_kind else given[at].astype(float)
+        each = (np.diff(time) / np.maximum(np.diff(step), 1))[np.diff(sequence) == 0]
+        frame, unit = float(np.median(each)) if len(each) else frame, "s" if metadata.time_kind else unit
+        if metadata.time_kind == "date":
+            return time / 86400, frame / 86400, None, 86400.0
+        if time.min() > LATE * (np.ptp(time) + frame):
+            time = time - time.min()
+    known = unit.lower() if unit.lower() in SECONDS else SPELLED.get(unit.lower().removesuffix("s"), unit)
+    if known not in SECONDS:
+        return time, frame, unit, np.nan
+    unit = readable((np.ptp(time) + frame) * SECONDS[known], 3)
+    scale = SECONDS[known] / SECONDS[unit]
+    return time * scale, frame * scale, unit, SECONDS[unit]
+
+
+def _labelled(data: Trajectories, field: str) -> tuple[np.ndarray, list[str]]:
+    """Codes (sequence,) of agents, groups or subjects, from 0 in the order of their numbers, and their names."""
+    if getattr(data, field) is None:
+        raise ValueError(f"by={field!r} needs data.{field}, which is None: label the sequences")
+    labels = np.asarray(getattr(data, field)).astype(np.int64)
+    own = own_units(labels) if field == "agent" else np.where(labels < 0, labels.max() + 1, labels)
+    _, first, code = np.unique(own, return_index=True, return_inverse=True)
+    known = dict(enumerate(getattr(data.metadata, SEQUENCE_LABELS[field]) or ()))
+    lacking = "sequence {}" if field == "agent" else f"no {field}"
+    return code, [
+        lacking.format(at) if labels[at] < 0 else known.get(labels[at], str(labels[at])) for at in first
+    ]
+
+
+def _end_to_end(frames: Any, frame: float) -> np.ndarray | None:
+    """Times of the frames with the sequences of a row one after the other; None where none of them overlap."""
+    line = ["panel", "row"]
+    spans = frames.groupby([*line, "sequence"])["time"].agg(["min", "max"]).sort_values([*line, "min"])
+    if not (spans["min"] < spans.groupby(line)["max"].shift() + frame / 2).any():
+        return None
+    lasting = spans["max"] - spans["min"] + frame
+    longest = lasting.groupby(line).sum().max()
+    lasting += max(round(BETWEEN * longest / frame), 1) * frame
+    shift = lasting.groupby(line).cumsum() - lasting - spans["min"]
+    return frames["time"] + shift.droplevel(line)[frames["sequence"]].to_numpy()
+
+
+def _moment(value: Any, unit: str | None, second: float, metadata: Metadata) -> float:
+    """An end of a window in units of the axis."""
+    import pandas
+
+    try:
+        if unit is None:
+            moment = pandas.Timestamp(value)
+            moment = moment if moment.tzinfo else moment.tz_localize(metadata.time_zone or "UTC")
+            return moment.timestamp() / second
+        known = isinstance(value, int | float | np.number)
+        return float(value) if known else pandas.Timedelta(value).total_seconds() / second
+    except (ValueError, TypeError) as error:
+        wanted = "dates" if unit is None else f"numbers of {unit}, or durations"
+        raise ValueError(f"window has the end {value!r}: give {wanted}") from error
+
+
+def _sorting(by: Any, data: Trajectories, frames: Any, rows: list[str], names: list[str]) -> Any:
+    """What rows are sorted by: numbers (row,), and the names of their levels, None for shares of a label."""
+    if isinstance(by, str) and by in ("group", "subject"):
+        code, levels = _labelled(data, by)
+        of_row = frames.groupby("row")["sequence"].first().map(lambda sequence: code[sequence])
+        return of_row.reindex(range(len(rows)), fill_value=0).to_numpy(), levels
+    if isinstance(by, Mapping):
+        inner = next(iter(by.values()), None)
+        level = {str(key): str(value) for key, value in (inner if isinstance(inner, Mapping) else by).items()}
+        lacking = [name for name in rows if name not in level]
+        if lacking:
+            raise ValueError(f"by has no level of {lacking[0]!r}: give one for each of {rows}")
+        levels = list(dict.fromkeys(level.values()))
+        return np.array([levels.index(level[name]) for name in rows]), levels
+    if str(by) not in names:
+        raise ValueError(f"by is {by!r}: give 'group', 'subject', one of {names}, or a level for each row")
+    share = (frames["label"] == names.index(str(by))).groupby(frames["row"]).mean()
+    return -share.reindex(range(len(rows)), fill_value=0).to_numpy(), None
+
+
+def read_timeline(
+    labels: ArrayLike,
+    probability: ArrayLike,
+    data: Trajectories,
+    *,
+    argument: str,
+    most: int,
+    window: Any = None,
+    agents: Any = None,
+    by: Any = None,
+    names: Sequence[str] | None = None,
+) -> Timeline:
+    """Rows, axis and columns of labels (sequence, time), which messages call `argument`, as `role_timelines` has them.
+
+    Where there are more than `most` frames, a column shows the most frequent label of several.
+    """
+    import pandas
+
+    every, chance = np.asarray(labels), np.asarray(probability, float)
+    if every.shape != np.shape(data.observed) or chance.shape[:-1] != every.shape:
+        raise ValueError(
+            f"{argument} has shape {every.shape}, probability {chance.shape}, the data {np.shape(data.observed)}: give "
+            "(sequence, time) and (sequence, time, label) of these data"
+        )
+    titles, metadata = read_names(names, chance.shape[-1]), data.metadata
+    at = np.nonzero(np.asarray(valid_steps(data)) & np.asarray(data.observed) & (every >= 0))
+    if not len(at[0]):
+        raise ValueError(f"{argument} has no recorded frame: there is nothing to show")
+    time, frame, unit, second = _read_times(data, at)
+    count, of_agents = data.num_sequences, data.agent is not None
+    row, rows = _labelled(data, "agent") if of_agents else (np.arange(count), [str(i) for i in range(count)])
+    group, groups = (np.zeros(count, int), [""]) if data.group is None else _labelled(data, "group")
+    recurs = len(set(zip(row, group, strict=True))) > len(rows)  # an agent is in several groups
+    panel = group if recurs else np.zeros(count, int)
+    frames = pandas.DataFrame({"sequence": at[0], "time": time, "label": every[at]})
+    frames["row"], frames["panel"] = row[at[0]], panel[at[0]]
+    axis = f"time since start ({unit})" if data.times is None or time.min() == 0 else f"time ({unit})"
+    moved = _end_to_end(frames, frame)
+    if moved is not None and unit is None:  # dates stay: each sequence has a row
+        frames["row"], rows = at[0], [f"{rows[own]}, {number}" for number, own in enumerate(row)]
+    elif moved is not None:
+        frames["time"], axis = moved, f"time ({unit}, sequences end to end)"
+
+    agents_given = rows if agents is None else [agents] if isinstance(agents, str | int) else agents
+    wanted = [str(each) for each in agents_given]
+    unknown = [each for each in wanted if each not in rows]
+    if unknown or not wanted:
+        raise ValueError(f"agents has {', '.join(map(repr, unknown)) or 'no entry'}: give some of {rows}")
+    chosen, levels, left_out = np.array([rows.index(each) for each in wanted]), None, []
+    by = "group" if by is None and agents is None and len(groups) > 1 and not recurs else by
+    if by is not None:
+        key, known = _sorting(by, data, frames, rows, titles)
+        chosen = chosen[np.argsort(key[chosen], kind="stable")]
+        levels = known and [known[key[each]] for each in chosen[:MOST_ROWS]]
+    if len(chosen) > MOST_ROWS:
+        left_out.append(f"{MOST_ROWS} of {len(chosen)} {'agents' if of_agents else 'sequences'}")
+        chosen = chosen[:MOST_ROWS]
+    rows, used = [rows[each] for each in chosen], np.unique(frames["label"]).tolist()
+    frames["row"] = pandas.Index(chosen).get_indexer(frames["row"])
+
+    keep, limits = frames["row"] >= 0, None
+    if window is not None:
+        if isinstance(window, str) or len(window) != 2:
+            raise ValueError(f"window is {window!r}: give its start and its stop")
+        limits = tuple(_moment(end, unit, second, metadata) for end in window)
+        keep &= (frames["time"] > limits[0] - frame / 2) & (frames["time"] < limits[1])
+    if not keep.any():
+        ends = [frames["time"].min(), frames["time"].max()]
+        about = ends if unit else [str(np.datetime64(round(end * second), "s")) for end in ends]
+        raise ValueError(
+            f"window {window!r} has no recorded frame of {rows}: all are from {about[0]} to {about[1]}"
+        )
+    frames = frames[keep].copy()
+    own = frames.groupby("panel")["time"]
+    if recurs:
+        limits, starts = None, own.min()
+        groups = [groups[each] for each in starts.index]
+        if unit is None:
+            dates = pandas.to_datetime(starts, unit="D", utc=True).dt.tz_convert(metadata.time_zone or "UTC")
+            groups = [f"{name}\n{date:%Y-%m-%d %H:%M}" for name, date in zip(groups, dates, strict=True)]
+            unit = readable((own.max() - starts).max() * second, 3)
+            scale, second = second / SECONDS[unit], SECONDS[unit]
+            frames["time"], frame = (frames["time"] - frames["panel"].map(starts)) * scale, frame * scale
+            axis = f"time since start ({unit})"
+    parts = [part for _, part in frames.groupby("panel")]
+    if len(parts) > MOST_PANELS:
+        left_out.append(f"{MOST_PANELS} of {len(parts)} groups")
+    first = [part["time"].min() for part in parts[:MOST_PANELS]]
+    pairs = zip(parts, first, strict=False)
+    places = [np.rint((part["time"] - low) / frame).astype(int) for part, low in pairs]
+    several = max(-(-sum(int(place.max()) + 1 for place in places) // most), 1)
+    panels = []
+    for name, low, part, place in zip(groups, first, parts, places, strict=False):
+        found = _columns(part["row"], place // several, part["label"], chance[at][part.index], len(rows))
+        panels.append(Panel(name, low, *found))
+    zone = pandas.Timestamp(0, tz=metadata.time_zone).tzinfo if unit is None else None
+    axis = axis if unit else f"date ({metadata.time_zone})" if zone else "date"
+    column, lasting = several * frame, None
+    if several > 1:
+        known = unit if np.isnan(second) else readable(column * second)
+        lasting = f"{column if np.isnan(second) else column * second / SECONDS[str(known)]:.3g} {known}"
+    return Timeline(rows, levels, panels, limits, column, lasting, unit, zone, axis, titles, used, left_out)
+
+
+def _columns(
+    row: Any, column: Any, label: Any, chance: np.ndarray, num_rows: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Most frequent label (row, column), -1 where no frame is, and its mean probability over the column's frames."""
+    shape = num_rows, int(column.max()) + 1
+    cell, (size, count) = np.ravel_multi_index((row, column), shape), (np.prod(shape), chance.shape[1])
+    votes = np.bincount(cell * count + label, minlength=size * count).reshape(size, count)
+    total, found = votes.sum(1), votes.argmax(1)
+    share = np.bincount(cell, chance[np.arange(len(cell)), found[cell]], size) / np.maximum(total, 1)
+    return np.where(total > 0, found, -1).reshape(shape), share.reshape(shape)
