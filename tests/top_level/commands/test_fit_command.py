@@ -71,9 +71,9 @@ def results_of(tracks, tmp_path, capsys):
     words = ["fit", str(tracks), *TRACKS, *SHORT, "--missing", "nan", "--out", str(out)]
     assert main([*words, "--num-roles", "1:2"]) == 0
     said = capsys.readouterr().out
-    read = "missing frames: 2 (gaps: 1, longest: 2 frames); missing frames without a row: 2; "
+    read = "gaps: 1, longest: 2 frames; missing frames without a row: 2; "
     read += "frames that lack a feature: 1 without x."
-    assert f"6 sequences of 96 steps in all; features x, y; {read}" in said
+    assert f"6 sequences, 96 frames, 2 missing; features x, y; {read}" in said
     assert {path.name for path in out.iterdir()} == FILES
     found = ethogram.load(out / "fit.ethogram")
     assert found.model.num_roles == 2 and found.data.metadata.name == "tracks.csv"
