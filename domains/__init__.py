@@ -1,34 +1,10 @@
 """Worlds that behaviour comes from, with simulators, true agents and bundled data: one module per world."""
 
 from importlib import import_module
+from pkgutil import iter_modules
 from types import ModuleType
 
-__all__ = [
-    "data",
-    "diagnosis",
-    "fluent_mdp",
-    "fluent_team",
-    "fluent_world",
-    "football",
-    "football_scenes",
-    "gridworld5",
-    "hard_networks",
-    "highway",
-    "labyrinth",
-    "line_world",
-    "objectworld",
-    "optimal_policy",
-    "predator_prey",
-    "predator_prey_world",
-    "rust_bus",
-    "sysadmin",
-    "tetris",
-    "toy_chain",
-    "toy_mdps",
-    "toy_text",
-    "two_roles",
-    "uai_networks",
-]
+__all__ = sorted(module.name for module in iter_modules(__path__))
 
 
 def __getattr__(name: str) -> ModuleType:

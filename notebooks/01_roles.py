@@ -22,7 +22,6 @@
 # parameters is approximated by variational inference.
 
 # %%
-import os
 import warnings
 
 import jax
@@ -39,8 +38,16 @@ from ethogram import plots
 from ethogram.domains import football
 from ethogram.inference.roles import consistency, duplicate_share, lineup_agreement
 
-QUICK = os.environ.get("ETHOGRAM_QUICK") == "1"
 plt.style.use("petroff10")  # colours that readers with a colour vision deficiency tell apart
+
+# %% tags=["parameters"]
+STEPS = 300
+RESTARTS = 8
+FEW_STEPS = 200
+FEW_RESTARTS = 4
+SIZES = [1, 2, 4, 6, 8, 10, 12]
+DRAWS = 1000
+TREE_DEPTH = 10
 
 # %% [markdown]
 # ## The data
@@ -65,8 +72,7 @@ print(
 
 # %%
 model = ethogram.RoleHMM(10, ethogram.GaussianEmission(2, strength=0.01, dof=4.0, scale=25.0))
-steps, restarts = (10, 2) if QUICK else (300, 8)
-fit = ethogram.fit(jax.random.key(0), model, data, num_steps=steps, restarts=restarts, progress_bar=False)
+fit = ethogram.fit(jax.random.key(0), model, data, num_steps=STEPS, restarts=RESTARTS, progress_bar=False)
 elbos, converged = fit.result.restart_elbos, fit.result.converged
 print(f"{fit}: ELBO of each restart {np.round(elbos)} nats; converged: {converged}")
 
@@ -134,9 +140,8 @@ back_line = data.take(
 )
 for exclusive in (None, "per_frame"):
     four = ethogram.RoleHMM(4, model.emission, exclusive=exclusive)
-    steps, restarts = (5, 2) if QUICK else (200, 4)
     four_fit = ethogram.fit(
-        jax.random.key(5), four, back_line, num_steps=steps, restarts=restarts, progress_bar=False
+        jax.random.key(5), four, back_line, num_steps=FEW_STEPS, restarts=FEW_RESTARTS, progress_bar=False
     )
     found = four_fit.states()
     print(
@@ -159,10 +164,10 @@ plt.show()
 curve = ethogram.heldout_score_curve(
     jax.random.key(1),
     lambda size: ethogram.RoleHMM(size, model.emission),
-    [2, 3] if QUICK else [1, 2, 4, 6, 8, 10, 12],
+    SIZES,
     data,
-    num_steps=5 if QUICK else 200,
-    restarts=2 if QUICK else 6,
+    num_steps=FEW_STEPS,
+    restarts=FEW_RESTARTS,
     progress_bar=False,
 )
 fig, ax = plt.subplots(figsize=(6, 3.4), layout="constrained")
@@ -188,15 +193,14 @@ truth = {
 small_data = small.simulate(jax.random.key(2), num_groups=12, lengths=25, parameters=truth).data
 
 schedule = optax.polynomial_schedule(0.5, 0.02, 1.0, 150)
-count = 30 if QUICK else 1000
 settings = {
     "cavi": {"num_steps": 200, "restarts": 2},
     "svi": {"num_steps": 160, "restarts": 2, "batch_size": 3, "step_size": schedule},
     "nuts": {
-        "num_warmup": count // 2,
-        "num_samples": count,
+        "num_warmup": DRAWS // 2,
+        "num_samples": DRAWS,
         "num_chains": 2,
-        "max_tree_depth": 4 if QUICK else 10,
+        "max_tree_depth": TREE_DEPTH,
     },
 }
 small_fits = {

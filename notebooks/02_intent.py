@@ -23,8 +23,6 @@
 # process, and the truncation is only an upper bound.
 
 # %%
-import os
-
 import jax
 import matplotlib.pyplot as plt
 import numpy as np
@@ -35,8 +33,13 @@ from ethogram.domains import labyrinth
 from ethogram.domains.labyrinth import draw_windows, typical_window, where_moves_lead
 from ethogram.plots import intents as plots_agents
 
-QUICK = os.environ.get("ETHOGRAM_QUICK") == "1"
 plt.style.use("petroff10")  # colours that readers with a colour vision deficiency tell apart
+
+# %% tags=["parameters"]
+WINDOWS = 60
+SIZES = [1, 2, 3, 6]
+STEPS = 1000
+RESTARTS = 8
 
 # %% [markdown]
 # ## The data
@@ -44,7 +47,7 @@ plt.style.use("petroff10")  # colours that readers with a colour vision deficien
 # Windows of 500 steps, each with a node and an action. Some windows are held out below.
 
 # %%
-data, _ = draw_windows(jax.random.key(0), *((24, 1) if QUICK else (60, 1)))
+data, _ = draw_windows(jax.random.key(0), WINDOWS, 1)
 print(f"{data.num_sequences} windows of {data.lengths.max()} steps")
 print(f"steps at the water: {100 * np.mean(data.states == labyrinth.WATER):.1f} %")
 
@@ -58,7 +61,6 @@ print(f"steps at the water: {100 * np.mean(data.states == labyrinth.WATER):.1f} 
 # `ethogram.fit(key, model, train)`; the curve fits all of them to the same windows, and simpler models beside.
 
 # %%
-SIZES = [1, 3] if QUICK else [1, 2, 3, 6]
 curve = ethogram.heldout_score_curve(
     jax.random.key(1),
     lambda size: ethogram.AgentMarkov(labyrinth.NUM_NODES, labyrinth.NUM_ACTIONS, size),
@@ -66,8 +68,8 @@ curve = ethogram.heldout_score_curve(
     data,
     by="sequence",
     test_fraction=0.2,
-    num_steps=80 if QUICK else 1000,
-    restarts=3 if QUICK else 8,
+    num_steps=STEPS,
+    restarts=RESTARTS,
     progress_bar=False,
 )
 # The same split again: the training data of the fits.

@@ -22,8 +22,6 @@
 # is a linear regression, which data augmentation exploits, and so does its parameter-expanded form, PX-DA.
 
 # %%
-import os
-
 import jax
 import matplotlib.pyplot as plt
 import numpy as np
@@ -32,9 +30,18 @@ import ethogram
 from ethogram.domains import tetris, toy_chain
 from ethogram.plots import choices as plots_choices
 
-QUICK = os.environ.get("ETHOGRAM_QUICK") == "1"
 plt.style.use("petroff10")  # colours that readers with a colour vision deficiency tell apart
 CHAINS = 4
+
+# %% tags=["parameters"]
+TOY_DRAWS = 4000
+TOY_WARMUP = 300
+PLACEMENTS = (100, 500)
+WARMUP = 500
+SAMPLES = 1000
+TREE_DEPTH = 10
+GAMES = 100
+MOVES = 250
 
 # %% [markdown]
 # ## Three samplers on a small MDP
@@ -52,13 +59,12 @@ for seed in range(20):
 print(f"seed {seed}: values {np.round(toy.values, 1)}")
 
 # %%
-draws = 200 if QUICK else 4000
 samplers = {
-    "DA": ("px-da", {"moves": "da", "num_samples": draws}),
-    "PX-DA": ("px-da", {"moves": "local+scale", "num_samples": draws}),
-    "NUTS": ("nuts", {"num_samples": draws // 4}),
+    "DA": ("px-da", {"moves": "da", "num_samples": TOY_DRAWS}),
+    "PX-DA": ("px-da", {"moves": "local+scale", "num_samples": TOY_DRAWS}),
+    "NUTS": ("nuts", {"num_samples": TOY_DRAWS // 4}),
 }
-chains = {"num_warmup": 100 if QUICK else 300, "num_chains": CHAINS, "progress_bar": False}
+chains = {"num_warmup": TOY_WARMUP, "num_chains": CHAINS, "progress_bar": False}
 trees = {}
 for name, (method, settings) in samplers.items():
     fit = ethogram.fit(jax.random.key(1), model, toy.decisions, method, **chains, **settings)
@@ -126,7 +132,7 @@ plt.show()
 
 # %%
 truth = (-3.0, -15.0, -1.0)
-known, moves = (40, 100) if QUICK else (100, 500)
+known, moves = PLACEMENTS
 game = tetris.simulate(jax.random.key(3), truth, moves)
 train, test = game.decisions.take(slice(0, known)), game.decisions.take(slice(known, None))
 print(
@@ -138,10 +144,10 @@ fit = ethogram.fit(
     jax.random.key(4),
     player,
     train,
-    num_warmup=20 if QUICK else 500,
-    num_samples=20 if QUICK else 1000,
+    num_warmup=WARMUP,
+    num_samples=SAMPLES,
     num_chains=2,
-    max_tree_depth=4 if QUICK else 10,
+    max_tree_depth=TREE_DEPTH,
     progress_bar=False,
 )
 values = fit.result.sites["v"]  # by chain and draw
@@ -187,10 +193,9 @@ for ax, held, title in zip(axes, (truth, tuple(learned)), ("true values", "poste
     tetris.draw_placement(played.boards[-1], played.pieces[-1], played.decisions.choice[-1], ax)
     ax.set_title(f"{title}: move {moves}")
 plt.show()
-cap = 20 if QUICK else 250
-survived = tetris.play(jax.random.key(5), learned, 5 if QUICK else 100, cap)
+survived = tetris.play(jax.random.key(5), learned, GAMES, MOVES)
 print(
-    f"of {len(survived)} games of the learned player, {np.mean(survived == cap):.0%} lasted all {cap} moves"
+    f"of {len(survived)} games of the learned player, {np.mean(survived == MOVES):.0%} lasted all {MOVES} moves"
 )
 
 # %% [markdown]

@@ -18,7 +18,6 @@
 # the posterior of the reward.
 
 # %%
-import os
 import warnings
 
 import jax
@@ -37,8 +36,15 @@ from ethogram.inference.rewards import (
 from ethogram.models.mdps import expected_value_difference, soft_values
 from ethogram.plots import rewards as plots_rewards
 
-QUICK = os.environ.get("ETHOGRAM_QUICK") == "1"
 plt.style.use("petroff10")  # colours that readers with a colour vision deficiency tell apart
+
+# %% tags=["parameters"]
+DRAWS = 2000
+SIZE = 12
+PATHS = 64
+SETTINGS = {}
+EXPORTED = 200
+BUS_STEPS = 200
 
 # %% [markdown]
 # ## Three states, two demonstrations: checking the posterior
@@ -52,10 +58,9 @@ world = toy_mdps.three_state()
 moves = toy_mdps.three_state_demonstrations(1, 1)
 small = ethogram.GPIRL(world, [[1.0], [2.0], [3.0]], scale_prior=5.0, relevance_prior=1.0)
 
-count = 100 if QUICK else 2000
 fit = ethogram.fit(jax.random.key(0), small, moves, progress_bar=False)
 nuts = ethogram.fit(
-    jax.random.key(2), small, moves, "nuts", num_warmup=count // 2, num_samples=count, progress_bar=False
+    jax.random.key(2), small, moves, "nuts", num_warmup=DRAWS // 2, num_samples=DRAWS, progress_bar=False
 )
 variational, sampled = (np.asarray(each.draws(4000).sites["reward"]).reshape(-1, 3) for each in (fit, nuts))
 
@@ -103,21 +108,14 @@ plt.show()
 # each colour; the model does not know the rule.
 
 # %%
-size, paths = (5, 16) if QUICK else (12, 64)
-settings = (
-    {"num_steps": 4, "hyper": "point"} if QUICK else {}
-)  # few steps, and no nodes over the hyper-parameters
 keys = jax.random.split(jax.random.key(7), 3)
-home, away = (objectworld.objectworld(key, size, density=0.1) for key in keys[:2])
-data = objectworld.simulate(keys[2], home, paths)
+home, away = (objectworld.objectworld(key, SIZE, density=0.1) for key in keys[:2])
+data = objectworld.simulate(keys[2], home, PATHS)
 
 with warnings.catch_warnings():
     warnings.filterwarnings("ignore", "[0-9]+ features are constant")
     model = ethogram.GPIRL(home.mdp, home.features)
-with warnings.catch_warnings():
-    if QUICK:
-        warnings.filterwarnings("ignore", "the search has not converged")
-    fit = ethogram.fit(jax.random.key(3), model, data, **settings, progress_bar=False)
+fit = ethogram.fit(jax.random.key(3), model, data, **SETTINGS, progress_bar=False)
 found = fit.result
 draws = {name: np.asarray(site)[0] for name, site in fit.draws(200).sites.items()}  # of one chain
 mean = draws["reward"].mean(0)
@@ -187,7 +185,7 @@ for name, policy in fit.predict()._asdict().items():
 # approximation, so that `az.loo` of them does not rank models: hold out trajectories and refit instead.
 
 # %%
-tree = fit.to_arviz(num_draws=100 if QUICK else 200, log_likelihood="sequence")
+tree = fit.to_arviz(num_draws=EXPORTED, log_likelihood="sequence")
 print(tree.posterior["reward"].dims, tree.log_likelihood.sizes)
 print(tree.posterior.attrs["caution"])
 
@@ -200,17 +198,9 @@ print(tree.posterior.attrs["caution"])
 
 # %%
 counts = rust_bus.decision_counts(rust_bus.load(4))
-with warnings.catch_warnings():
-    if QUICK:
-        warnings.filterwarnings("ignore", "the search has not converged")
-    bus = ethogram.fit(
-        jax.random.key(8),
-        rust_bus.free_costs(),
-        counts,
-        hyper="point",
-        num_steps=4 if QUICK else 200,
-        progress_bar=False,
-    )
+bus = ethogram.fit(
+    jax.random.key(8), rust_bus.free_costs(), counts, hyper="point", num_steps=BUS_STEPS, progress_bar=False
+)
 reward = np.asarray(bus.draws(400).sites["reward"])[0]
 seen = np.flatnonzero(counts.sum(1)).max() + 1
 cost = (reward[:, :1, 0] - reward[:, :, 0])[:, :seen]

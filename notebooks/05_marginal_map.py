@@ -20,8 +20,6 @@
 # the hidden variables summed out? That is a marginal MAP query: a maximum over some variables of a sum over others.
 
 # %%
-import os
-
 import jax
 import matplotlib.pyplot as plt
 import numpy as np
@@ -31,9 +29,12 @@ from ethogram import networks
 from ethogram.domains import diagnosis, uai_networks
 from ethogram.plots import networks as plots_mmap
 
-QUICK = os.environ.get("ETHOGRAM_QUICK") == "1"
 plt.style.use("petroff10")  # colours that readers with a colour vision deficiency tell apart
-SECONDS = 2.0 if QUICK else 5.0
+
+# %% tags=["parameters"]
+SECONDS = 5.0
+NETWORKS = 3
+METHODS = ("hybrid", "ags", "mpe", "sequential", "mpbp")
 
 # %% [markdown]
 # ## A noisy-or network
@@ -150,12 +151,11 @@ print(f"largest surrogate: {faults(query.named(top))}, exact {exact[0]:.3f}; bes
 # tables of gigabytes; here the hybrid method is an anytime large-neighbourhood search.
 
 # %%
-names = list(uai_networks.KNOWN)[: 2 if QUICK else 3]
-methods = ("hybrid", "mpe", "sequential") if QUICK else ("hybrid", "ags", "mpe", "sequential", "mpbp")
+names = list(uai_networks.KNOWN)[:NETWORKS]
 figure, panels = plt.subplots(1, len(names), figsize=(5 * len(names), 4.6), layout="constrained")
 for axes, name in zip(panels, names, strict=True):
     query, known = uai_networks.load(name), uai_networks.KNOWN[name]
-    fits = {m: ethogram.fit(jax.random.key(0), query, method=m, time_limit=SECONDS) for m in methods}
+    fits = {m: ethogram.fit(jax.random.key(0), query, method=m, time_limit=SECONDS) for m in METHODS}
     answers = {m: fit.result for m, fit in fits.items()}
     plots_mmap.anytime_curves(
         {m: found.trace for m, found in answers.items()}, axes, until=SECONDS, best=known.log_probability

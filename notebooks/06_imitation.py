@@ -21,8 +21,6 @@
 # The policies are random forests of scikit-learn: `pip install "ethogram[imitation]"`.
 
 # %%
-import os
-
 import jax
 import matplotlib.pyplot as plt
 import numpy as np
@@ -34,8 +32,13 @@ from ethogram.domains import predator_prey
 from ethogram.domains.predator_prey_world import PredatorPreyExperts, PredatorPreyWorld
 from ethogram.roles import Replay, relabel, sequences_of_games
 
-QUICK = os.environ.get("ETHOGRAM_QUICK") == "1"
 plt.style.use("petroff10")  # colours that readers with a colour vision deficiency tell apart
+
+# %% tags=["parameters"]
+GAMES = 200
+ROUNDS = 4
+EVALUATION_GAMES = 100
+SEEDS = 5
 
 # %% [markdown]
 # ## The demonstrations
@@ -45,8 +48,7 @@ plt.style.use("petroff10")  # colours that readers with a colour vision deficien
 # `games.roles` is kept for the experts and for the figures.
 
 # %%
-num_games = 60 if QUICK else 200
-data, games = predator_prey.simulate(jax.random.key(0), num_games)
+data, games = predator_prey.simulate(jax.random.key(0), GAMES)
 lengths = games.lengths
 print(f"{num_games} games of {lengths.min()} to {lengths.max()} steps, mean {lengths.mean():.1f};")
 print(f"{games.captured.mean():.1%} end with a capture")
@@ -76,15 +78,15 @@ plt.show()
 # %%
 world = PredatorPreyWorld()
 settings = {
-    "rounds": 2 if QUICK else 4,
+    "rounds": ROUNDS,
     "horizon": 50,
-    "evaluation_games": 40 if QUICK else 100,
+    "evaluation_games": EVALUATION_GAMES,
     "expert": PredatorPreyExperts(games.roles),
     "progress_bar": False,
 }
 model = ethogram.RoleHMM(4, ethogram.CategoricalEmission(245), exclusive="per_sequence")
 learned, shuffled = [], []
-for seed in range(1 if QUICK else 5):
+for seed in range(SEEDS):
     key, forest = jax.random.key(seed), RandomForestClassifier(20)
     fit = ethogram.fit(key, model, data, "imitate", policy=forest, world=world, **settings)
     learned.append(fit.result)
@@ -95,9 +97,7 @@ fig, axes = plt.subplots(1, 2, figsize=(9, 3.4), layout="constrained")
 results = {"learned roles": learned, "without structure": shuffled}
 plots.failure_curves(results, axes[0])
 plots.step_curves(results, axes[1])
-fig.suptitle(
-    "Fresh games by round; bands: 95 % intervals" + ("" if QUICK else " over five seeds"), fontsize=11
-)
+fig.suptitle(f"Fresh games by round; bands: 95 % intervals; fits: {SEEDS}", fontsize=11)
 plt.show()
 for name, found in results.items():
     print(

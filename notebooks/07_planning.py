@@ -19,7 +19,6 @@
 # steps, which makes the sum of rewards a smooth function of the probabilities of all actions, and climbs its gradient.
 
 # %%
-import os
 import tempfile
 from pathlib import Path
 
@@ -34,9 +33,12 @@ from ethogram.domains.fluent_world import FluentWorld
 from ethogram.domains.sysadmin import sysadmin
 from ethogram.plots import planning as plots_planning
 
-QUICK = os.environ.get("ETHOGRAM_QUICK") == "1"
 plt.style.use("petroff10")  # colours that readers with a colour vision deficiency tell apart
-EPISODES = 2 if QUICK else 20
+
+# %% tags=["parameters"]
+EPISODES = 20
+HORIZON = 20
+ROUNDS = 6
 
 # %% [markdown]
 # ## From an RDDL file to a problem
@@ -130,8 +132,7 @@ plt.show()
 # %%
 from sklearn.tree import DecisionTreeClassifier  # noqa: E402
 
-horizon = 8 if QUICK else 20
-ring = sysadmin(6, horizon=horizon)
+ring = sysadmin(6, horizon=HORIZON)
 planner = ethogram.SogbofaPolicy(jax.random.key(3), ring, None, depth=4)
 team, small = FluentTeam(ring), FluentWorld(ring)
 learned = ethogram.imitate(
@@ -141,8 +142,8 @@ learned = ethogram.imitate(
     team,
     team.demonstrations(planning.play_episodes(small, planner, 3, progress_bar=False)),
     expert=PlannerExpert(team, planner),
-    rounds=2 if QUICK else 6,
-    horizon=horizon,
+    rounds=ROUNDS,
+    horizon=HORIZON,
     progress_bar=False,
 )
 agents = {"planner": planner, "tree": LearnedTeam(team, learned.policies), "nothing": Nothing()}

@@ -17,8 +17,6 @@
 # by two algorithms: the same numbers are reassuring, and different ones say which of them to believe.
 
 # %%
-import os
-
 import jax
 import matplotlib.pyplot as plt
 import numpy as np
@@ -26,15 +24,25 @@ import numpy as np
 import ethogram
 from ethogram.domains import diagnosis, objectworld
 
-QUICK = os.environ.get("ETHOGRAM_QUICK") == "1"
 plt.style.use("petroff10")  # colours that readers with a colour vision deficiency tell apart
+plt.rcParams["figure.dpi"] = 90
+
+# %% tags=["parameters"]
+WARMUP = 500
+SAMPLES = 1000
+TREE_DEPTH = 10
+TRUNCATIONS = (1, 2, 4)
+PX_DA_SAMPLES = 4000
+REWARD_SETTINGS = {}
+SECONDS = 2.0
+
+# %%
 SAMPLING = {
-    "num_warmup": 30 if QUICK else 500,
-    "num_samples": 50 if QUICK else 1000,
+    "num_warmup": WARMUP,
+    "num_samples": SAMPLES,
     "num_chains": 2,
     "progress_bar": False,
 }
-plt.rcParams["figure.dpi"] = 90
 
 # %% [markdown]
 # ## Roles: coordinate ascent and NUTS
@@ -55,9 +63,7 @@ train, new = recorded.split(jax.random.key(1), by="sequence", test_fraction=0.25
 model = ethogram.RoleHMM(2, ethogram.GaussianEmission(1, mean=0.0, strength=0.2))
 roles = {
     "cavi": ethogram.fit(jax.random.key(2), model, train, progress_bar=False),
-    "nuts": ethogram.fit(
-        jax.random.key(2), model, train, "nuts", max_tree_depth=4 if QUICK else 10, **SAMPLING
-    ),
+    "nuts": ethogram.fit(jax.random.key(2), model, train, "nuts", max_tree_depth=TREE_DEPTH, **SAMPLING),
 }
 found = ethogram.compare(roles, new)
 print(found)
@@ -84,7 +90,7 @@ intents = {
     f"up to {count}": ethogram.fit(
         jax.random.key(5), ethogram.AgentMarkov(4, 2, truncation=count), train, progress_bar=False
     )
-    for count in ((1, 2) if QUICK else (1, 2, 4))
+    for count in TRUNCATIONS
 }
 found = ethogram.compare(intents, new)
 print(found)
@@ -105,7 +111,7 @@ values = ethogram.NoisyMDP(kind="features")
 choices = {
     "nuts": ethogram.fit(jax.random.key(6), values, decisions, "nuts", **SAMPLING),
     "px-da": ethogram.fit(
-        jax.random.key(6), values, decisions, "px-da", **{**SAMPLING, "num_samples": 100 if QUICK else 4000}
+        jax.random.key(6), values, decisions, "px-da", **{**SAMPLING, "num_samples": PX_DA_SAMPLES}
     ),
 }
 found = ethogram.compare(choices)
@@ -125,9 +131,10 @@ world = objectworld.objectworld(jax.random.key(7), 4)
 paths, fresh = (objectworld.simulate(jax.random.key(seed), world, 16) for seed in (8, 11))
 features = world.features[:, world.features.std(axis=0) > 0]  # distances to objects of colours that there are
 explained = ethogram.GPIRL(world.mdp, features)
-settings = {"num_steps": 5, "hyper": "fixed"} if QUICK else {}
 rewards = {
-    "natural_gradient": ethogram.fit(jax.random.key(9), explained, paths, progress_bar=False, **settings),
+    "natural_gradient": ethogram.fit(
+        jax.random.key(9), explained, paths, progress_bar=False, **REWARD_SETTINGS
+    ),
     "laplace": ethogram.fit(jax.random.key(9), explained, paths, "laplace", progress_bar=False),
 }
 found = ethogram.compare(rewards, fresh)
@@ -143,7 +150,7 @@ plt.show()
 # %%
 query = diagnosis.heating_query()
 answers = {
-    name: ethogram.fit(jax.random.key(10), query, method=name, time_limit=0.5 if QUICK else 2.0)
+    name: ethogram.fit(jax.random.key(10), query, method=name, time_limit=SECONDS)
     for name in ("hybrid", "ags", "sequential")
 }
 found = ethogram.compare(answers)

@@ -1,4 +1,7 @@
-"""Notebooks as pages of the site: text in the repository, with outputs where a folder of executed ones is named."""
+"""Notebooks as pages of the site: text in the repository, with outputs where a folder of executed ones is named.
+
+`docs/execute_notebooks.py` fills such a folder.
+"""
 
 from __future__ import annotations
 

@@ -8,19 +8,18 @@ what a method is given.
 Exact: `zero_propagation` makes factors of a query and removes impossible states; `parity_checks` has the linear
 equations between binary variables, and substitutes them; `products` multiplies factors and sums variables out;
 `elimination` plans and carries out bucket elimination; `bucket_tree` updates sums as an assignment changes;
-`exact_queries` has posteriors of single variables, the k best answers and all single flips, `baselines` the exact,
-restricted-MPE, sequential and marginal methods.
+`exact_queries` has posteriors of single variables, the k best answers and all single flips.
 
 Bounds and proofs: `mini_bucket_plan` shares factors out, `weighted_mini_buckets` bounds and tightens,
 `branch_and_bound` searches under the bound, `staged_search` runs both in small steps.
 
 Search: `large_neighbourhood_search` climbs; `explanations` finds the MPE by it; where sums are out of reach,
 `estimated_flips` climbs by belief propagation and `certified_answers` compares answers; `hybrid`, the default method,
-joins search and proof.
+joins search and proof; `methods` has the others.
 
 Forward marginals and AGS: `forward_layout` lays a query out as arrays, `forward_marginals` has the surrogate and its
 gradient, `forward_value` the same as a function of weights and tables; `ags` is the ascent.
-`mixed_product` is message passing; `smoothed_methods` has the methods of both.
+`mixed_product` is message passing.
 
 Samples and feasibility: `samples` draws one sample that satisfies the evidence or many at once; `conflict_search` finds
 possible assignments or proves that there are none.

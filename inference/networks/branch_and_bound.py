@@ -189,7 +189,8 @@ class BranchAndBound:
         self._bytes, self._depth = 0, 0
         root = math.fsum(float(node.message[0]) for node in bound.nodes if node.root)
         self._least = bound.bound  # of all passes, plain ones included
-        self._push(0, np.zeros((len(self.variables), 1), _kind(self.sizes)), np.array([root]))
+        smallest = np.min_scalar_type(max(self.sizes, default=1))
+        self._push(0, np.zeros((len(self.variables), 1), smallest), np.array([root]))
 
     @property
     def closed(self) -> bool:
@@ -315,7 +316,3 @@ def _look_up(
     for i in range(len(rest) - 2, -1, -1):
         strides[i] = strides[i + 1] * sizes[rest[i + 1]]
     return _LookUp(table, np.array([depth[v] for v in rest], np.intp), np.array(strides, np.intp))
-
-
-def _kind(sizes: Sequence[int]) -> np.dtype:
-    return np.min_scalar_type(max(sizes, default=1))

@@ -34,7 +34,7 @@ import numpy as np
 from jax import Array
 from jaxtyping import Int
 
-from ethogram.inference.networks import baselines, smoothed_methods
+from ethogram.inference.networks import methods
 from ethogram.inference.networks.anytime import Clock, Incumbent, Task, TracePoint
 from ethogram.inference.networks.hybrid import hybrid
 from ethogram.inference.networks.zero_propagation import minimal_conflict, propagate_zeros, query_factors
@@ -52,13 +52,13 @@ __all__ = ["METHODS", "ImpossibleEvidenceError", "MarginalMAPResult", "solve_mma
 
 METHODS: dict[str, Callable[[Task], None]] = {
     "hybrid": hybrid,
-    "ags": smoothed_methods.ags,
-    "exact": baselines.exact,
-    "mpbp": smoothed_methods.mpbp,
-    "mpbp-cavity": smoothed_methods.mpbp_cavity,
-    "mpe": baselines.mpe,
-    "sequential": baselines.sequential,
-    "marginal": baselines.marginal,
+    "ags": methods.ags,
+    "exact": methods.exact,
+    "mpbp": methods.mpbp,
+    "mpbp-cavity": methods.mpbp_cavity,
+    "mpe": methods.mpe,
+    "sequential": methods.sequential,
+    "marginal": methods.marginal,
 }
 
 
@@ -197,7 +197,7 @@ def solve_mmap(
     else:
         value = min(value, upper_bound)  # which may have become less since it was estimated
     scored = states is not None and smoothed_score
-    smoothed = smoothed_methods.smoothed_score(query, states, most_cells) if scored else None
+    smoothed = methods.smoothed_score(query, states, most_cells) if scored else None
     return MarginalMAPResult(
         None if states is None else query.named(states),
         states,

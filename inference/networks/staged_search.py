@@ -35,10 +35,6 @@ class _Part:
         self.upper_bound, self.value = math.inf, -math.inf
         self.best: dict[int, int] | None = None
 
-    def tree(self) -> BucketTree:
-        """Sums over the hidden variables."""
-        return BucketTree(self.factors, self.sizes, self.maximised, hidden_order(self.possible, self.held))
-
     @property
     def closed(self) -> bool:
         return self.upper_bound <= self.value + self.same or self.upper_bound == -math.inf
@@ -109,7 +105,10 @@ class StagedSearch:
     def offer(self, places: Mapping[int, int]) -> None:
         """A possible assignment found elsewhere, places by variable."""
         if not self._trees:
-            self._trees = [part.tree() for part in self.parts]
+            self._trees = [
+                BucketTree(part.factors, part.sizes, part.maximised, hidden_order(part.possible, part.held))
+                for part in self.parts
+            ]
         total = self.constant
         for part, tree in zip(self.parts, self._trees, strict=True):
             value = tree.move({variable: places[variable] for variable in part.maximised})

@@ -26,7 +26,6 @@ __all__ = [
     "Factor",
     "ReducedFactors",
     "bit_places",
-    "contradictory",
     "explanation",
     "independent_parts",
     "minimal_conflict",
@@ -272,15 +271,10 @@ def _numbers(bits: int) -> np.ndarray:
     return found
 
 
-def contradictory(possible: ReducedFactors) -> bool:
-    """Whether propagation of zeros, or the parity checks that are left, show that everything is impossible."""
-    return possible.impossible or Parities(possible.live).impossible
-
-
 def minimal_conflict(query: MarginalMAP) -> tuple[int, ...] | None:
-    """Variables of a minimal set of contradictory evidence; None if :func:`contradictory` finds no contradiction.
+    """Variables of a minimal set of contradictory evidence; None if propagation of zeros and parity checks find none.
 
-    Evidence may be impossible in ways that are not found. Junker (2004), "QuickXplain: preferred
+    Evidence may be impossible in other ways. Junker (2004), "QuickXplain: preferred
     explanations and relaxations for over-constrained problems".
     """
     hard, soft = dict(query.observed), dict(query.soft)
@@ -288,7 +282,8 @@ def minimal_conflict(query: MarginalMAP) -> tuple[int, ...] | None:
     def impossible(known: Sequence[int]) -> bool:
         given = {variable: hard[variable] for variable in known if variable in hard}
         likely = {variable: soft[variable] for variable in known if variable in soft}
-        return contradictory(propagate_zeros(_factors(query.network, query.network.tables, given, likely)))
+        possible = propagate_zeros(_factors(query.network, query.network.tables, given, likely))
+        return possible.impossible or Parities(possible.live).impossible
 
     known = [*hard, *soft]
     if not impossible(known):

@@ -1,8 +1,7 @@
 """SOGBOFA: planning by gradient ascent on forward marginals."""
 
 from ethogram.inference.planning.episodes import Episodes, play_episodes
-from ethogram.inference.planning.policy import SogbofaPolicy
-from ethogram.inference.planning.random_policy import RandomPolicy
+from ethogram.inference.planning.policy import RandomPolicy, SogbofaPolicy
 from ethogram.inference.planning.rollout_marginals import rollout
 from ethogram.inference.planning.sogbofa import Plan, plan
 

@@ -10,7 +10,7 @@ import inspect
 import json
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -53,7 +53,6 @@ def play_episodes(
     record: str | os.PathLike[str] | None = None,
     settings: Mapping[str, Any] | None = None,
     progress_bar: bool = True,
-    stop: Callable[[], bool] | None = None,
 ) -> Episodes:
     """Episodes of a policy, each with a seed of its own.
 
@@ -68,7 +67,6 @@ def play_episodes(
         episodes are not played again.
     settings : of the policy, compared with those of the record: numbers, strings, arrays, lists and dicts of them.
     progress_bar : whether to show one after two seconds.
-    stop : called after each episode; True ends the evaluation.
 
     Raises
     ------
@@ -107,8 +105,6 @@ def play_episodes(
                     warn_user(f"the record was not written, and the episodes go on: {error}")
             bar.update()
             bar.set_postfix(mean=f"{np.mean([sum(each['rewards']) for each in done]):.1f}")
-            if stop is not None and stop():
-                break
     done = done[:num_episodes]
     return Episodes(
         np.array([sum(each["rewards"]) for each in done]),

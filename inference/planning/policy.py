@@ -1,4 +1,4 @@
-"""A planner as an agent: it acts in an environment, one decision after the other."""
+"""Policies as agents: a planner, which acts one decision after the other, and the random policy, which it must beat."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ import jax
 import numpy as np
 from jax import Array
 
+from ethogram.inference.planning.action_limits import random_policy_marginals, round_actions
 from ethogram.inference.planning.sogbofa import DEPTHS, MODES, STEPS_PER_CHECK, Plan, plan
 from ethogram.models.arguments import require_integer, require_key, require_number, require_one_of
+from ethogram.models.numpy_generator import numpy_generator
 from ethogram.models.planning import PlanningProblem
 
-__all__ = ["SogbofaPolicy"]
+__all__ = ["RandomPolicy", "SogbofaPolicy"]
 
 
 class SogbofaPolicy:
@@ -111,3 +113,31 @@ class SogbofaPolicy:
                 break
             found = depth
         return found
+
+
+class RandomPolicy:
+    """Each action with its probability under the uniform policy; of those that exclude each other, any.
+
+    Parameters
+    ----------
+    key : typed PRNG key; the same key, seed of the episode and states give the same actions.
+    problem : of :func:`ethogram.models.planning.read_rddl`.
+    """
+
+    def __init__(self, key: Array, problem: PlanningProblem):
+        require_key(key)
+        self._key, self._random, self.problem = key, numpy_generator(key), problem
+
+    def reset(self, seed: int | None = None) -> None:
+        """Begin an episode; with a seed, its actions do not depend on what was played before."""
+        if seed is not None:
+            self._random = numpy_generator(self._key, seed)
+
+    def sample_action(self, state: Mapping[str, Any]) -> dict[str, bool]:
+        """The actions to take in a state, by name."""
+        rules, known = self.problem.rules, self.problem.encode_state(state)
+        marginals = random_policy_marginals(rules.weights, rules.bounds(known))
+        drawn = self._random.random(len(marginals)) < marginals
+        order = np.where(drawn, 0.5 + 0.5 * self._random.random(len(marginals)), 0.0)
+        threshold = np.full(len(marginals), 0.25)
+        return self.problem.decode_action(round_actions(rules, known, order[:, None], threshold)[:, 0])

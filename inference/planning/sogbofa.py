@@ -58,7 +58,7 @@ class Plan(NamedTuple):
     value : of the plan by forward marginals, an estimate of the sum of `depth` rewards.
     marginals : (time, action) probabilities that the plan is made of; the first row is the action taken.
     depth : steps that it looks ahead, no more than are left of the episode.
-    num_steps, num_climbs : steps of every restart, and number of ascents that converged.
+    num_steps : of every restart.
     finished : whether `max_steps` were made before the time was over.
     seconds : of wall time.
     """
@@ -69,7 +69,6 @@ class Plan(NamedTuple):
     marginals: Float[np.ndarray, "time action"]
     depth: int
     num_steps: int
-    num_climbs: int
     finished: bool
     seconds: float
 
@@ -114,7 +113,6 @@ class _Climbs(NamedTuple):
     position: Array  # (time, action, restart) of the actions that are searched
     begins: Array  # (restart,) whether an ascent begins at a random point
     converged: Array  # (time, action, restart) where the last ascent that converged was
-    num_climbs: Array  # () converged
     key: Array
 
 
@@ -198,7 +196,10 @@ def plan(
             if taken or not steps:
                 decision.consider(climbs)
             if not taken and not steps:
-                _TIMERS[shape] = _TIMERS[shape].decayed()
+                timer = _TIMERS[
+                    shape
+                ]  # where no step fits, none is measured, and a slow one must not count forever
+                _TIMERS[shape] = timer._replace(step=0.98 * timer.step)
             elif taken:
                 _TIMERS[shape] = _TIMERS[shape].updated((then - now) / taken, time.perf_counter() - then)
             steps += taken
@@ -214,7 +215,6 @@ def plan(
         marginals,
         left_steps,
         steps,
-        int(climbs.num_climbs),
         steps >= max_steps,
         time.perf_counter() - begin,
     )
@@ -299,10 +299,6 @@ class StepTimer(NamedTuple):
         """Steps that fit into some seconds with a check after them; at most those between two checks."""
         return int(min(max((seconds - self.check) // self.step, 0), STEPS_PER_CHECK))
 
-    def decayed(self) -> StepTimer:
-        """A little less per step: where none fits, none is measured, and a slow one must not count forever."""
-        return self._replace(step=0.98 * self.step)
-
     def updated(self, step: float, check: float) -> StepTimer:
         """Exponential moving averages that react faster to slowdowns."""
 
@@ -338,8 +334,8 @@ def _climbs(key: Array, search: _Search, num_restarts: int, start: Any) -> _Clim
     given = position.astype(search.low.dtype)
     converged = np.broadcast_to(np.asarray(search.least()), given.shape)
     begins = np.arange(num_restarts) >= (0 if start is None else 1)
-    given, begins, converged, done = jax.device_put((given, begins, converged, np.int32(0)))
-    return _Climbs(given, begins, converged, done, key)
+    given, begins, converged = jax.device_put((given, begins, converged))
+    return _Climbs(given, begins, converged, key)
 
 
 @functools.partial(jax.jit, static_argnames="depth")
@@ -356,7 +352,7 @@ def _advance(search: _Search, climbs: _Climbs, steps: Any, depth: int) -> _Climb
         position = line_search(value, gradient, before, search.inside, rounds=LINE_SEARCH_ROUNDS)
         ended = jnp.sqrt(jnp.mean(jnp.square(position - before), (0, 1))) <= CONVERGED_CHANGE
         converged = jnp.where(ended, position, climbs.converged)
-        return _Climbs(position, ended, converged, climbs.num_climbs + ended.sum(dtype=jnp.int32), key)
+        return _Climbs(position, ended, converged, key)
 
     return lax.fori_loop(0, steps, one, climbs)
 

@@ -14,7 +14,7 @@ from ethogram.models.data.table_kinds import (
     FILE,
     NULLS,
     Labels,
-    number_cure,
+    number_hint,
     open_table,
 )
 from ethogram.models.data.times import Times, read_times
@@ -106,7 +106,7 @@ class Columns:
             rows = np.flatnonzero(~null) if values.dtype.kind == "U" else ()
             row = next((row for row in rows if not _is_number(values[row])), None)
             word = "" if row is None else str(values[row])
-            came = "" if row is None else f", and {self.row(row)} is {word!r}{number_cure(word)}"
+            came = "" if row is None else f", and {self.row(row)} is {word!r}{number_hint(word)}"
             require_kind(f"column {name!r}", values, "biuf", f"features must be numbers{came}")
         values, nulls = zip(*(self[name] for name in names), strict=True)
         return Column(np.stack(values, axis=1)[order], np.stack(nulls, axis=1)[order])

@@ -19,96 +19,79 @@ def concatenated(items: Iterable[Any], called: Sequence[str] | None = None) -> d
     """Fields of ``Trajectories.concatenate``; messages call the items as `called` says, or by their numbers."""
     parts = as_list("items", items, "trajectories")
     called = [f"items[{number}]" for number in range(len(parts))] if called is None else called
-    for number, part in enumerate(parts):
-        if not hasattr(part, "observed"):
-            raise TypeError(f"{called[number]} is {type(part).__name__}: give a list of Trajectories")
-        check(part)
     if not parts:
         raise ValueError("items is empty: give at least one")
-    first, width = parts[0], max(part.observed.shape[1] for part in parts)
-    for number, part in enumerate(parts):
-        for field in (*STEP_FIELDS, *SEQUENCE_LABELS):
-            if (getattr(part, field) is None) != (getattr(first, field) is None):
-                lacks, has = (number, 0) if getattr(part, field) is None else (0, number)
+    for name, part in zip(called, parts, strict=True):
+        if not hasattr(part, "observed"):
+            raise TypeError(f"{name} is {type(part).__name__}: give a list of Trajectories")
+        check(part)
+        for what, wanted in _form(parts[0]).items():
+            if (found := _form(part)[what]) != wanted:
                 raise ValueError(
-                    f"{called[lacks]}.{field} is None, and {called[has]} has it: give it to all, or to none"
+                    f"{name}.{what} is {found!r}, that of {called[0]} is {wanted!r}: read them alike"
                 )
-        if first.observations is not None and part.observations.shape[2] != first.observations.shape[2]:
-            count = [each.observations.shape[2] for each in (part, first)]
-            raise ValueError(f"{called[number]}.observations has {count[0]} features, {called[0]} {count[1]}")
-        for name in SAME:
-            ours, theirs = getattr(first.metadata, name), getattr(part.metadata, name)
-            if ours != theirs:
-                raise ValueError(
-                    f"{called[number]}.metadata.{name} is {theirs!r}, that of {called[0]} is {ours!r}: read them alike"
-                )
-    names, joined = {name: getattr(first.metadata, name) for name in SAME}, {}
-    for field, vocabulary in (STEP_LABELS | SEQUENCE_LABELS).items():
-        joined[field], names[vocabulary] = _in_one_vocabulary(parts, called, field, vocabulary)
-    for field in (*STEP_FIELDS, "lengths"):
-        joined.setdefault(
-            field,
-            None if getattr(first, field) is None else [np.asarray(getattr(part, field)) for part in parts],
-        )
+    metadata = {
+        name: getattr(parts[0].metadata, name) for name in (*SAME, *(STEP_LABELS | SEQUENCE_LABELS).values())
+    }
     if len({part.metadata.name for part in parts}) == 1:
-        names["name"] = first.metadata.name
+        metadata["name"] = parts[0].metadata.name
+    width, fields = max(part.observed.shape[1] for part in parts), {}
+    for field in (*STEP_FIELDS, *SEQUENCE_LABELS, "lengths"):
+        arrays = [getattr(part, field) for part in parts]
+        if arrays[0] is None:
+            continue
+        arrays = [np.asarray(array) for array in arrays]
+        if vocabulary := (STEP_LABELS | SEQUENCE_LABELS).get(field):
+            known = [getattr(part.metadata, vocabulary) for part in parts]
+            arrays, metadata[vocabulary] = _in_one_vocabulary(arrays, known, called, f"metadata.{vocabulary}")
+        if field in PADDING:
+            fill = np.nan if field == "times" and arrays[0].dtype.kind == "f" else PADDING[field]
+            sides = [[(0, 0), (0, width - x.shape[1]), (0, 0)][: x.ndim] for x in arrays]
+            arrays = [np.pad(x, side, constant_values=fill) for x, side in zip(arrays, sides, strict=True)]
+        fields[field] = np.concatenate(arrays)
+    _require_common_clocks(fields, metadata)
+    return dict.fromkeys(("observations", "states", "actions")) | fields | {"metadata": Metadata(**metadata)}
 
-    def padded(field: str, array: np.ndarray) -> np.ndarray:
-        fill: Any = np.nan if field == "times" and array.dtype.kind == "f" else PADDING[field]
-        shape = [(0, 0), (0, width - array.shape[1]), (0, 0)][: array.ndim]
-        return np.pad(array, shape, constant_values=fill)
 
-    _require_common_clocks(parts, called, joined["group"], names)
+def _form(part: Any) -> dict[str, Any]:
+    """What trajectories must have in common to be joined."""
+    given = {
+        field: getattr(part, field) is not None and "given" for field in (*STEP_FIELDS, *SEQUENCE_LABELS)
+    }
+    features = None if part.observations is None else part.observations.shape[2]
     return {
-        field: None
-        if arrays is None
-        else np.concatenate([padded(field, x) if field in PADDING else x for x in arrays])
-        for field, arrays in joined.items()
-    } | {"metadata": Metadata(**names)}
+        **{field: each or None for field, each in given.items()},
+        "observations.shape[2]": features,
+        **{f"metadata.{name}": getattr(part.metadata, name) for name in SAME},
+    }
 
 
 def _in_one_vocabulary(
-    parts: list[Any], called: Sequence[str], field: str, vocabulary: str
-) -> tuple[list[np.ndarray] | None, Any]:
-    """Numbers of a label in each part, as those in a vocabulary of all names, in the order in which they come."""
-    if getattr(parts[0], field) is None:
-        return None, getattr(parts[0].metadata, vocabulary)
-    codes = [np.asarray(getattr(part, field)) for part in parts]
-    known = [getattr(part.metadata, vocabulary) for part in parts]
-    if known == [None] * len(parts):
+    codes: list[np.ndarray], known: list[Any], called: Sequence[str], vocabulary: str
+) -> tuple[list[np.ndarray], Any]:
+    """Numbers of labels in a vocabulary of all names, in the order in which they come, and this; None without names."""
+    every = tuple(dict.fromkeys(name for names in known for name in names or ()))
+    if not every:
         return codes, None
-    for number, (each, own) in enumerate(zip(codes, known, strict=True)):
-        if own is None and (each >= 0).any():
-            named = next(place for place, own in enumerate(known) if own)
-            raise ValueError(
-                f"{called[number]}.metadata.{vocabulary} is None, {called[named]} has names: name the {field} of all"
-            )
-    every = tuple(dict.fromkeys(name for own in known for name in own or ()))
-    place = {name: number for number, name in enumerate(every)}
-    tables = [np.array([place[name] for name in own or ()] + [-1], np.int32) for own in known]
-    return [table[np.where(each < 0, -1, each)] for table, each in zip(tables, codes, strict=True)], every
+    for number, (code, names) in enumerate(zip(codes, known, strict=True)):
+        if names is None and (code >= 0).any():
+            raise ValueError(f"{called[number]}.{vocabulary} is None, and others have names: name all")
+    tables = [np.array([*map(every.index, names or ()), -1], np.int32) for names in known]
+    return [table[np.maximum(code, -1)] for table, code in zip(tables, codes, strict=True)], every
 
 
-def _require_common_clocks(
-    parts: list[Any], called: Sequence[str], group: list[np.ndarray] | None, metadata: dict[str, Any]
-) -> None:
-    """Raise ValueError where a group is in several items, and its frames are counted from different times."""
-    if group is None or parts[0].times is None or metadata["frame_rate"] is None:
+def _require_common_clocks(fields: dict[str, Any], metadata: dict[str, Any]) -> None:
+    """Raise ValueError where sequences of a group count their frames from different times."""
+    if "group" not in fields or "times" not in fields or metadata["frame_rate"] is None:
         return
     frame = (1e9 if metadata["time_kind"] else 1) / metadata["frame_rate"]
-    origins: dict[int, tuple[int, float]] = {}
-    for number, (part, labels) in enumerate(zip(parts, group, strict=True)):
-        at = np.asarray(part.observed).argmax(axis=1)
-        start = np.asarray(part.times)[np.arange(len(at)), at] - at * frame
-        for label, time, seen in zip(
-            labels.tolist(), start.tolist(), np.asarray(part.observed).any(1), strict=True
-        ):
-            item, origin = (
-                origins.setdefault(label, (number, time)) if seen and label >= 0 else (number, time)
+    first = fields["observed"].argmax(axis=1)
+    start = fields["times"][np.arange(len(first)), first] - first * frame
+    for label in np.unique(fields["group"][fields["group"] >= 0]).tolist():
+        starts = start[(fields["group"] == label) & fields["observed"].any(axis=1)]
+        if len(starts) and np.ptp(starts) > frame:
+            name = (metadata["group_names"] or range(label + 1))[label]
+            raise ValueError(
+                f"group {name!r} is in several items, which count its frames from different times: read their tables "
+                "together, or give them different groups"
             )
-            if item != number and abs(time - origin) > frame:
-                who = (metadata["group_names"] or range(label + 1))[label]
-                raise ValueError(
-                    f"group {who!r} is in {called[item]} and {called[number]}, which count its frames from different "
-                    "times: read their tables together, or give them different groups"
-                )

@@ -20,15 +20,11 @@ FAR, LEAST = 100, 8
 # step is as long as the share LARGE of those that are not zero, without the three longest, of about SAMPLE steps.
 LARGE, APART, SAMPLE = 0.95, 10, 20_000
 # A value that repeats is no measurement where it is farther from all others than FAR_OUT times their range, or than
-# once their range if it is one of STAND_INS.
-FAR_OUT = 10
-STAND_INS = (
-    -1,
-    -32768,
-    32767,
-    65535,
-    *(sign * (10**digits - 1) for sign in (-1, 1) for digits in range(2, 10)),
-)
+# APART_FROM times if it is one of STAND_INS.
+FAR_OUT, APART_FROM = 10, 0.7
+STAND_INS = {-1, -32768, 32767, 65535} | {
+    sign * (10**digits - 1) for sign in (-1, 1) for digits in range(2, 10)
+}
 # A step over the share CYCLE of a range without gaps of APART usual steps is that of a cycle, as from 24 h to 0.
 CYCLE = 0.9
 
@@ -84,25 +80,24 @@ def warn_of_outliers(
 def _warn_of_stand_ins(values: np.ndarray, known: np.ndarray, metadata: Metadata) -> np.ndarray:
     """Which values (row, feature) repeat far outside all others, as -9999 does where it stands for what is missing."""
     found, said = np.zeros(values.shape, bool), []
-    for feature, (x, here) in enumerate(zip(values.T, known.T, strict=True)):
-        for most in (np.min, np.max):
-            others = here & ~found[:, feature]
-            if others.sum() < LEAST:
-                continue
-            end = most(x[others])
-            same = others & (x == end)
+    for feature, x in enumerate(values.T):
+        for end in (np.min, np.max) if np.isinf(period_of(metadata, feature)) else ():
+            others = known[:, feature] & ~found[:, feature]
+            value = end(x[others], initial=-np.inf if end is np.max else np.inf)
+            same = others & (x == value)
             rest = x[others & ~same]
-            if same.sum() < 2 or len(rest) < LEAST or np.isfinite(period_of(metadata, feature)):
+            if same.sum() < 2 or len(rest) < LEAST:
                 continue
-            far = abs(end - (rest.min() if most is np.min else rest.max())) / (np.ptp(rest) or np.inf)
-            if far > (1 if end in STAND_INS else FAR_OUT) and len(np.unique(rest)) >= LEAST:
+            gap = abs(value - end(rest))
+            far = gap > (APART_FROM if value in STAND_INS else FAR_OUT) * np.ptp(rest)
+            if far and len(np.unique(rest)) >= LEAST:
                 found[:, feature] |= same
                 name = metadata.feature_names[feature] if metadata.feature_names else feature
-                said.append(f"{end:g} in {same.sum()} rows of feature {name!r}")
+                said.append(f"{value:g} in {same.sum()} rows of feature {name!r}")
     if said:
         warn_user(
-            f"{', '.join(said)}: far outside all other values, as numbers are that stand for what is missing; set them "
-            'to NaN and pass missing="nan"'
+            f"{', '.join(said)}: far outside all others, as numbers are that stand for what is missing; set them to "
+            'NaN and pass missing="nan"'
         )
     return found
 

@@ -43,8 +43,8 @@ def find_spikes(
     values, known : (row, feature) observations, and which of them there are.
     rows : sequences, frames and times, put together by sequence and in order of time.
     """
-    removed = np.zeros(values.shape, bool)
-    features, on_globe = position_features(metadata, removed.shape[1], max_speed is not None)
+    removed = np.zeros_like(values, bool)
+    features, on_globe = position_features(metadata, values.shape[1], max_speed is not None)
     if max_speed is not None:
         require_number("max_speed", max_speed, above=0)
         if not features:

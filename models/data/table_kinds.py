@@ -14,10 +14,8 @@ __all__ = [
     "NULLS",
     "Labels",
     "are_whole",
-    "number_cure",
+    "number_hint",
     "open_table",
-    "read_labels",
-    "read_text_file",
 ]
 
 FILE = "name of the file"
@@ -110,7 +108,7 @@ def _read_files(
     for column, rule in ({} if "file" in own else {"file": "file"}).items() | rules.items():
         frame[column] = np.array([label_of_file(path, rule, column) for path in paths], object)[number]
     if paths[0].suffix != ".parquet":
-        read_labels(frame, lambda column: labels(column) if column in own else None)
+        _read_labels(frame, lambda column: labels(column) if column in own else None)
     return frame if len(paths) > 1 else frame.reset_index(drop=True)
 
 
@@ -126,7 +124,7 @@ def _read_file(path: Path, labels: Labels, text: Mapping[str, Any]) -> Any:
     try:
         if ending == ".parquet":
             return _read_parquet(path)
-        return read_text_file(path, {"sep": ENDINGS.get(ending)} | dict(text), labels)
+        return _read_text(path, {"sep": ENDINGS.get(ending)} | dict(text), labels)
     except ImportError as error:
         raise ImportError(f"table is {str(path)!r}: install pyarrow or polars to read it") from error
     except Exception as error:
@@ -145,7 +143,7 @@ def _read_parquet(path: Path) -> Any:
         return pandas.DataFrame(columns, dtype=object).convert_dtypes()
 
 
-def read_text_file(path: Path, text: Mapping[str, Any], labels: Labels) -> Any:
+def _read_text(path: Path, text: Mapping[str, Any], labels: Labels) -> Any:
     """The ``pandas.DataFrame`` of a file of text, whose columns of `labels` are text; errors are as in `open_table`.
 
     `text` are arguments of ``pandas.read_csv``, such as ``sep``.
@@ -177,7 +175,7 @@ def read_text_file(path: Path, text: Mapping[str, Any], labels: Labels) -> Any:
     return frame
 
 
-def read_labels(frame: Any, labels: Labels) -> Any:
+def _read_labels(frame: Any, labels: Labels) -> Any:
     """The frame, of which columns of `labels` are text and become labels, as `open_table` says."""
     import pandas
 
@@ -190,17 +188,11 @@ def read_labels(frame: Any, labels: Labels) -> Any:
     return frame
 
 
-def number_cure(word: str) -> str:
-    """How to read a word that is a number in another notation; empty where it is none."""
-    for pattern, fix in (
-        (r"\d+,\d+", 'decimal=","'),
-        (r"\d{1,3}(\.\d{3})+(,\d+)?", 'decimal="," and thousands="."'),
-        (r"\d{1,3}(,\d{3})+(\.\d+)?", 'thousands=","'),
-        (r"\d{1,3}([ '\u00a0\u202f]\d{3})+([.,]\d+)?", "thousands="),
-    ):
-        if re.fullmatch(rf"\s*[+-]?{pattern}\s*", word):
-            return f": pass {fix} with the path of a file, or convert them"
-    return ""
+def number_hint(word: str) -> str:
+    """What to do with a word that may be a number in another notation; empty where it is none."""
+    if not re.fullmatch(r"\s*[+-]?\d+([.,' \u00a0\u202f]\d+)+\s*", word):
+        return ""
+    return ': pass decimal="," or thousands= with the path of a file, as it writes numbers, or convert them'
 
 
 def _labels(words: list[str | None], names: Collection[str]) -> list[Any]:

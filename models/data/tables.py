@@ -30,11 +30,11 @@ def file_rules(labels: Mapping[str, Any]) -> tuple[dict[str, NameRule], dict[str
 
 def read_table(
     table: Any,
-    sequence: ColumnName | Iterable[ColumnName] | None,
+    sequence: Any,
     time: ColumnName | None,
     features: ColumnName | Iterable[ColumnName] | None,
-    steps: dict[str, ColumnName | None],
-    labels: dict[str, ColumnName | None],
+    steps: Mapping[str, ColumnName | None],
+    labels: Mapping[str, Any],
     step: Any,
     metadata: Metadata | None,
     *,
@@ -53,7 +53,7 @@ def read_table(
     """
     require_one_of("duplicates", duplicates, ("error", "first", "mean"))
     require_one_of("day_first", day_first, (None, True, False))
-    rules, renamed = file_rules(labels | {"sequence": sequence})
+    rules, renamed = file_rules({**labels, "sequence": sequence})
     labels, sequence = {field: renamed[field] for field in labels}, renamed["sequence"]
     feature_names = as_names(features)
     if not feature_names and steps["states"] is None and steps["actions"] is None:
@@ -65,7 +65,7 @@ def read_table(
     metadata, coded = Metadata() if metadata is None else metadata, coded_fields(codes)
     named = [
         (column, None if field in coded else getattr(metadata, VOCABULARIES[field]))
-        for field, column in (steps | labels).items()
+        for field, column in {**steps, **labels}.items()
         if field in VOCABULARIES
     ]
     columns = Columns(table, label_columns(as_names(sequence), named, feature_names), text, rules)

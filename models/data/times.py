@@ -13,7 +13,7 @@ import numpy as np
 from ethogram.models.arguments import require_number, warn_user
 from ethogram.models.data.metadata import Metadata
 from ethogram.models.data.padding import read_column
-from ethogram.models.data.table_kinds import number_cure
+from ethogram.models.data.table_kinds import number_hint
 
 __all__ = ["Times", "rate_of_times", "read_snap", "read_times", "state_clock", "step_length", "write_times"]
 
@@ -97,11 +97,10 @@ def _parsed(values: np.ndarray, name: str, day_first: bool | None) -> tuple[np.n
         row = iso.index(False)
         raise TypeError(
             f"{name} holds {values.dtype}: times are numbers, dates, durations or ISO strings, and row {row} is "
-            f"{texts[row]!r}{number_cure(texts[row])}"
+            f"{texts[row]!r}{number_hint(texts[row])}"
         ) from error
-    dates = np.array(dates)
-    dates, zone = _without_zone(dates, name)
-    return dates.astype("datetime64[us]"), zone
+    utc, zone = _without_zone(np.array(dates), name)
+    return utc.astype("datetime64[us]"), zone
 
 
 def _dates(texts: list[str], name: str, day_first: bool | None) -> list[datetime.datetime]:
@@ -112,19 +111,19 @@ def _dates(texts: list[str], name: str, day_first: bool | None) -> list[datetime
     if ends and day_first is None:
         day, month = (next((row for row in ends if int(ends[row][part]) > 12), None) for part in (1, 2))
         row = next(row for row in (day, month, *ends) if row is not None)
-        fix = "True or False" if day is month is None else month is None
+        which = "True or False" if day is month is None else month is None
         raise ValueError(
-            f"{name} is {texts[row]!r} in row {row}, with the day or the month first: pass day_first={fix}"
+            f"{name} is {texts[row]!r} in row {row}, with the day or the month first: pass day_first={which}"
         )
     ordered = list(texts)
     for row, (first, second, year) in ((row, found.groups()) for row, found in ends.items()):
-        day, month = (first, second) if day_first else (second, first)
-        if int(month) > 12:
+        if int(second if day_first else first) > 12:
             raise ValueError(
                 f"{name} is {texts[row]!r} in row {row}, which is no date with day_first={day_first}"
             )
         century = "" if len(year) == 4 else "19" if year >= "69" else "20"  # as POSIX has it
-        ordered[row] = f"{century}{year}-{month}-{day}{texts[row][ends[row].end() :]}"
+        month_day = (second, first) if day_first else (first, second)
+        ordered[row] = f"{century}{year}-{'-'.join(month_day)}{texts[row][ends[row].end() :]}"
     try:
         if all(map(YEAR_FIRST.match, ordered)):
             return list(pandas.to_datetime(ordered, format="mixed").to_pydatetime())

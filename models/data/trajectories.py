@@ -188,7 +188,7 @@ class Trajectories(NamedTuple):
         cls,
         table: Any,
         *,
-        sequence: Label | Iterable[Label] = None,
+        sequence: Label | Iterable[ColumnName] = None,
         time: ColumnName | None = None,
         features: ColumnName | Iterable[ColumnName] | None = None,
         states: ColumnName | None = None,
@@ -272,8 +272,8 @@ class Trajectories(NamedTuple):
         ([[True, False, True], [True, False, False]], 10.0)
         """
         steps = {"states": states, "actions": actions, "stay": stay}
-        labels = {"agent": agent, "group": group, "subject": subject}
-        how = {"day_first": day_first, "duplicates": duplicates, "max_speed": max_speed}
+        labels: dict[str, Any] = {"agent": agent, "group": group, "subject": subject}
+        how: dict[str, Any] = {"day_first": day_first, "duplicates": duplicates, "max_speed": max_speed}
         how |= {"missing": missing, "snap": snap, "codes": codes}
         text = {"sep": sep, "decimal": decimal, "thousands": thousands, "encoding": encoding}
         read = read_table(table, sequence, time, features, steps, labels, step, metadata, text=text, **how)

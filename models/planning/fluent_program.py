@@ -59,7 +59,6 @@ class FluentProgram(NamedTuple):
 
     Attributes
     ----------
-    fluents, actions : (fluent,) and (action,) rows of the inputs.
     levels : rows of the forward pass.
     next_fluents : (fluent,) rows of the next probabilities.
     reward, end : rows of the expected reward, and of the probability that the episode is over in this state.
@@ -68,8 +67,6 @@ class FluentProgram(NamedTuple):
     adjoint : (row,) row of the derivative by each row of the forward pass.
     """
 
-    fluents: Any
-    actions: Any
     levels: tuple[Level, ...]
     next_fluents: Any
     reward: Any
@@ -169,8 +166,6 @@ def compile_program(
         order[moved.get(number, number)] = places.get(adjoint[number], adjoint[number])
     next_rows = np.array([moved.get(each, each) for each in outputs], np.int32)
     return FluentProgram(
-        np.arange(1, 1 + len(fluents), dtype=np.int32),
-        np.arange(1 + len(fluents), 1 + len(names), dtype=np.int32),
         levels,
         next_rows[:-2],
         next_rows[-2],
@@ -341,14 +336,17 @@ def _step(program: FluentProgram, state: Array, action: Array) -> tuple[tuple[Ar
 
 def _step_forward(program: FluentProgram, state: Array, action: Array) -> Any:
     made, known = _step(program, state, action)
-    return made, (program, known)
+    return made, (program, known, state, action)
 
 
-def _step_backward(saved: tuple[FluentProgram, Array], cotangents: Any) -> tuple[None, Array, Array]:
-    program, known = saved
+def _step_backward(
+    saved: tuple[FluentProgram, Array, Array, Array], cotangents: Any
+) -> tuple[None, Array, Array]:
+    program, known, state, action = saved
     next_fluents, reward, end = cotangents
     every = evaluate_rows(program.adjoint_levels, [known, next_fluents, reward[None], end[None]])
-    return None, every[program.adjoint[program.fluents]], every[program.adjoint[program.actions]]
+    of_state, of_action = jnp.split(program.adjoint[1 : 1 + len(state) + len(action)], [len(state)])
+    return None, every[of_state], every[of_action]
 
 
 step.defvjp(_step_forward, _step_backward)

@@ -149,7 +149,8 @@ def read_movebank(
     others = {field: name for field, name in labels.items() if field != "agent" and name is not None}
     for field, name in others.items():
         values, null = columns[name].take(order)
-        rows[field] = np.where(null, None, values.astype(object))
+        rows[field] = values.astype(object)
+        rows[field][null] = None
     read = read_table(
         rows,
         "animal",

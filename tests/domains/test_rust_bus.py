@@ -195,6 +195,7 @@ def test_costs_of_any_shape_have_a_prior_for_replacing_and_next_to_no_noise():
         (lambda of: rust_bus.estimate(rust_bus.load(1)), ValueError, "records have 0 replacements"),
         (lambda of: rust_bus.mdp(()), TypeError, r"increments is \(\): pass numbers for 0, 1, 2, ... bins"),
         (lambda of: rust_bus.mdp("many"), TypeError, "increments is 'many'"),
+        (lambda of: rust_bus.mdp(np.ones(91)), TypeError, "pass numbers for 0, 1, 2, ... bins"),
         (lambda of: rust_bus.mdp((1, -1, 2)), ValueError, r"increments is \(1, -1, 2\): pass nonnegative numbers"),
         (lambda of: rust_bus.mdp(discount=1.1), ValueError, r"discount must be a number in \[0, 1\], not 1.1"),
         (lambda of: rust_bus.reward(1.0, np.ones(2)), ValueError, r"theta has shape \(2,\): pass a number"),

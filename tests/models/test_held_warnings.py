@@ -8,7 +8,7 @@ import pytest
 
 from ethogram.domains.uai_networks import load as load_network
 from ethogram.inference import storage
-from ethogram.inference.networks.smoothed_methods import smoothed_score
+from ethogram.inference.networks.methods import smoothed_score
 from ethogram.models.arguments import warn_user
 from ethogram.models.data import Trajectories
 from ethogram.models.held_warnings import held_warnings

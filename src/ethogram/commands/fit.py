@@ -51,13 +51,14 @@ examples:
   ethogram fit trips.csv --model choices --decision trip --option mode
     --chosen taken --features hours,price --out trips"""
 
+LABELS = ("agent", "group", "subject")
 TABLES = ("sep", "decimal")
-FRAMES = ("sequence", "time", "agent", "group", "subject", "step", "snap", "missing", "duplicates", *TABLES)
+FRAMES = ("sequence", "time", *LABELS, "step", "snap", "missing", "duplicates", *TABLES)
 READERS = {
     "table": (*FRAMES, "max_speed", "units", "features"),
-    "movebank": ("step", "snap", "individuals", "duplicates", "max_speed"),
-    "deeplabcut": ("frame_rate", "individuals", "keypoints"),
-    "sleap": ("frame_rate", "individuals", "keypoints"),
+    "movebank": ("step", "snap", "individuals", "features", "duplicates", "max_speed", *LABELS),
+    "deeplabcut": ("frame_rate", "individuals", "keypoints", *LABELS),
+    "sleap": ("frame_rate", "individuals", "keypoints", *LABELS),
 }
 """Arguments of the readers of features."""
 NEEDED = {
@@ -68,7 +69,7 @@ NEEDED = {
 }
 """Arguments without which a model cannot be fitted; roles of a table need features, of Movebank a step."""
 TAKEN = {
-    "roles": ("reader", "num_roles", "emission", "step_and_turn", "zero_steps", "smallest"),
+    "roles": ("reader", "num_roles", "emission", "step_and_turn", "zero_steps", "smallest", "egocentric"),
     "intents": (*FRAMES, "num_states", "num_actions", "truncation"),
     "choices": ("option", "subject", "weight", "available", "kappa", *TABLES),
     "rewards": (*FRAMES, "state_features"),
@@ -88,14 +89,14 @@ GROUPS: dict[str, dict[str, tuple[str, Any, str]]] = {
         "snap": ("", bool, "move times to the nearest frame of the step"),
         "missing": ("error|nan", str, "what empty cells are: an error, or missing (error)"),
         "duplicates": ("error|first|mean", str, "what rows of one time are (error)"),
-        "agent": ("COLUMN", str, "agent of each sequence"),
+        "agent": ("COLUMN", str, "agent of each sequence, or file: the name of the file"),
         "group": ("COLUMN", str, "demonstration of each sequence"),
         "subject": ("COLUMN", str, "subject of each sequence"),
         "states": ("COLUMN", str, "integers or names (intents, rewards)"),
         "actions": ("COLUMN", str, "integers or names (intents, rewards)"),
     },
     "roles": {
-        "features": ("COLUMNS", column_names, "feature columns; also of choices"),
+        "features": ("COLUMNS", column_names, "feature columns; also of choices and Movebank"),
         "units": (
             "UNITS",
             lambda text: text.split(","),
@@ -111,6 +112,7 @@ GROUPS: dict[str, dict[str, tuple[str, Any, str]]] = {
         "reader": ("|".join(READERS), str, "format of the files (table)"),
         "individuals": ("NAMES", column_names, "animals to read (all)"),
         "keypoints": ("NAMES", column_names, "keypoints to read (all)"),
+        "egocentric": ("CENTRE,AHEAD", column_names, "two keypoints: take postures and motion"),
         "frame_rate": ("HZ", POSITIVE, "frames a second of the video"),
         "max_speed": ("V", POSITIVE, "positions that are reached faster are missing; also of tables"),
     },

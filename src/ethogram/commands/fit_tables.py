@@ -109,7 +109,7 @@ def _roles(arguments: argparse.Namespace) -> Program:
     kinds = kinds_of(arguments.emission, data.value)
     names: tuple[str, ...] = data.value.metadata.feature_names
     together = sorted(names, key=lambda name: kinds.index(kinds[names.index(name)]))
-    if arguments.features is not None and not arguments.step_and_turn and tuple(together) != names:
+    if names == tuple(arguments.features or ()) != tuple(together):  # of a table
         data, kinds = _features(arguments, together), [kinds[names.index(name)] for name in together]
         names = tuple(together)
     emission = emission_of(kinds, data.value)
@@ -140,6 +140,14 @@ def _features(arguments: argparse.Namespace, features: Any) -> Code:
     else:
         metres = {"metres": not arguments.step_and_turn} if reader == "movebank" else {}
         data = _read(f"ethogram.tracking.read_{reader}", arguments, READERS[reader], **metres)
+    if arguments.egocentric is not None:
+        if len(arguments.egocentric) != 2:
+            raise ValueError("--egocentric needs two keypoints: give centre and heading, such as tail,nose")
+        centre, heading = arguments.egocentric
+        with _of("--egocentric"):
+            data = call(
+                "ethogram.tracking.egocentric", data, centre=centre, heading=heading, keep_motion=True
+            )
     if not arguments.step_and_turn:
         return data
     with _of("--step-and-turn"):

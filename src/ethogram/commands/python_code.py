@@ -22,13 +22,14 @@ class Code(NamedTuple):
 
 def call(function: str, *arguments: Any, **named: Any) -> Code:
     """What a function returns, by its full name; arguments may be `Code`, also in lists and mappings."""
-    values = {name: _value(argument) for name, argument in named.items()}
-    parts = [*map(_text, arguments), *(f"{name}={_text(argument)}" for name, argument in named.items())]
+    given, keyed = [*map(_code, arguments)], {name: _code(argument) for name, argument in named.items()}
+    parts = [*(each.text for each in given), *(f"{name}={each.text}" for name, each in keyed.items())]
     text = f"{function}({', '.join(parts)})"
     if len(text) > WIDTH:
         inside = ",\n".join(parts).replace("\n", "\n    ")
         text = f"{function}(\n    {inside},\n)"
-    return Code(resolve(function)(*map(_value, arguments), **values), text)
+    values = {name: each.value for name, each in keyed.items()}
+    return Code(resolve(function)(*(each.value for each in given), **values), text)
 
 
 def resolve(name: str) -> Any:
@@ -37,21 +38,15 @@ def resolve(name: str) -> Any:
     return functools.reduce(getattr, names, import_module(module))
 
 
-def _value(argument: Any) -> Any:
+def _code(argument: Any) -> Code:
+    """An argument with its code."""
     if isinstance(argument, Code):
-        return argument.value
+        return argument
     if isinstance(argument, list):
-        return [_value(each) for each in argument]
+        parts = [*map(_code, argument)]
+        return Code([part.value for part in parts], f"[{', '.join(part.text for part in parts)}]")
     if isinstance(argument, Mapping):
-        return {name: _value(each) for name, each in argument.items()}
-    return argument
-
-
-def _text(argument: Any) -> str:
-    if isinstance(argument, Code):
-        return argument.text
-    if isinstance(argument, list):
-        return f"[{', '.join(map(_text, argument))}]"
-    if isinstance(argument, Mapping):
-        return f"{{{', '.join(f'{name!r}: {_text(each)}' for name, each in argument.items())}}}"
-    return repr(os.fspath(argument) if isinstance(argument, os.PathLike) else argument)
+        pairs = {name: _code(each) for name, each in argument.items()}
+        text = ", ".join(f"{name!r}: {each.text}" for name, each in pairs.items())
+        return Code({name: each.value for name, each in pairs.items()}, f"{{{text}}}")
+    return Code(argument, repr(os.fspath(argument) if isinstance(argument, os.PathLike) else argument))

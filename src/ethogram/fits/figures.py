@@ -31,8 +31,8 @@ __all__ = [
 
 NARROW, MARGINAL = 7.0, 2.4
 """Width of a figure below which its parts stand one below the other, and height of a marginal, in inches."""
-MOST_MARKED = 6
-"""Ellipses whose centres have numbers."""
+MOST_MARKED, LONGEST_MARK = 6, 3
+"""Ellipses whose centres have names, and letters of these; more would overlap, and the colours are in the legend."""
 MOST_STACKED = 2000
 """Steps of a trace whose probabilities of intents are drawn as they are."""
 MOST_ESTIMATES = 16
@@ -43,7 +43,7 @@ DECADES = 100
 
 def draw_roles(fit: Any, figure: Any, **shown: Any) -> None:
     """Timelines with what tells the roles apart beside them, or below them in a narrow figure."""
-    data, found, names = fit.data, fit.states(), getattr(fit, "state_names", None)
+    data, found, names = fit.data, fit.states(), fit.state_names
     conjugate = isinstance(fit.result, ConjugateResult)
     posterior = fit.result.posterior if conjugate else fit.result
     shapes = [np.shape(posterior.mean().get(name, 0.0)) for name in ("mean", "covariance")]
@@ -63,8 +63,9 @@ def draw_roles(fit: Any, figure: Any, **shown: Any) -> None:
     if ellipses:
         role_ellipses(posterior, panels[0], data=data, names=names)
         panels[0].set_title("mean, covariance and draws", fontsize="medium")
-        for text in panels[0].texts[MOST_MARKED:] and [*panels[0].texts]:  # they would overlap
-            text.remove()
+        if len(names) > MOST_MARKED or max(map(len, names)) > LONGEST_MARK:
+            for text in [*panels[0].texts]:
+                text.remove()
     for feature, panel in zip(features, panels, strict=False):
         role_marginals(posterior, data, found.probability, int(feature), panel)
         panel.get_legend().remove()  # the timelines have it
@@ -89,7 +90,7 @@ def _telling(data: Any, probability: Any) -> np.ndarray:
 
 
 def draw_imitation(fit: Any, figure: Any) -> None:
-    curve, loss, shares = figure.subplots(1, 3)
+    curve, loss, shares = figure.subplots(*((3, 1) if figure.get_figwidth() < NARROW else (1, 3)))
     failure_curves({"policies": fit.result}, curve)
     loss.plot(range(1, len(fit.result.loss) + 1), fit.result.loss, ".-")
     loss.xaxis.get_major_locator().set_params(integer=True)
@@ -111,9 +112,8 @@ def _draw_intent_lines(fit: Any, axes: Any, **shown: Any) -> np.ndarray:
     data, found = fit.data, fit.states()
     length = int(np.max(data.lengths))
     if data.num_sequences > 1 or length > MOST_STACKED or shown:
-        labels = found.labels if hasattr(found, "labels") else found.path
-        names = getattr(fit, "state_names", None)
-        role_timelines(labels, found.probability, data, axes, names=names, name="intent", **shown)
+        options = {"names": fit.state_names, "name": "intent", **shown}
+        role_timelines(found.path, found.probability, data, axes, **options)
     else:
         change = found.change[0, : length - 1] if hasattr(found, "change") else None
         intent_timeline(found.probability[0, :length], axes, change=change)

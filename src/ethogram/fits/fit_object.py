@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from ethogram.fits import behaviour
 from ethogram.fits.estimates import estimates
 from ethogram.fits.new_data import by_group, mean_and_error, require_alike
-from ethogram.fits.states import HiddenStates, names_of_states, renamed
+from ethogram.fits.states import HiddenStates, names_of_states, renamed, warn_of_rare
 from ethogram.fits.systems import NUM_DRAWS, answer_dataset, some_draws, system_of
 from ethogram.inference import storage
 from ethogram.inference.conjugate import load_posterior
@@ -25,6 +25,7 @@ from ethogram.models.arguments import require_integer
 from ethogram.models.conjugate_model import overrides
 from ethogram.models.data import Trajectories
 from ethogram.models.printing import short_repr
+from ethogram.models.roles import RoleHMM
 from ethogram.plots.axes import figure_or_new, show_plainly
 
 __all__ = ["Fit", "Score", "load"]
@@ -173,9 +174,16 @@ class Fit:
         Raises
         ------
         TypeError : the model has no hidden states.
+
+        Warns
+        -----
+        UserWarning : a role holds less than 1 % of the frames of the fit, of which there are 1000 or more.
         """
         given = self._data(data)
-        return HiddenStates(self._system.states(self, given), self.state_names, given)
+        states = HiddenStates(self._system.states(self, given), self.state_names, given)
+        if data is None and isinstance(self.model, RoleHMM):
+            warn_of_rare(states)
+        return states
 
     def sample_paths(
         self, num_draws: int = NUM_PATHS, data: Any = None

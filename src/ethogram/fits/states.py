@@ -8,10 +8,13 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from ethogram.models.arguments import require_integer
+from ethogram.models.arguments import require_integer, warn_user
 from ethogram.models.data import Trajectories
 
-__all__ = ["HiddenStates", "names_of_states", "renamed"]
+__all__ = ["HiddenStates", "names_of_states", "renamed", "warn_of_rare"]
+
+RARE, ENOUGH = 0.01, 1000
+"""Share of the frames that a state seldom holds, and frames from which on this says something."""
 
 
 class HiddenStates:
@@ -62,6 +65,18 @@ class HiddenStates:
         names = pandas.Categorical.from_codes(path, list(self.names))
         features = {name: f"feature_{name}" for name in ("state", "probability")}
         return table.rename(columns=features).assign(state=names, probability=chance)
+
+
+def warn_of_rare(states: HiddenStates) -> None:
+    """Warn of states of few frames, which positions that a device got wrong often are."""
+    frames = np.bincount(states.path[np.asarray(states.data.observed)], minlength=len(states.names))
+    rare = np.flatnonzero((frames > 0) & (frames < RARE * frames.sum()))
+    if len(rare) and frames.sum() >= ENOUGH:
+        held = ", ".join(f"{states.names[state]} {frames[state]}" for state in rare)
+        warn_user(
+            f"states hold less than 1 % of the {frames.sum()} frames ({held}): look at these in states().to_table(), "
+            "since errors of a device often become a state of their own; max_speed= of readers takes jumps as missing"
+        )
 
 
 def names_of_states(count: int, given: Mapping[int, str]) -> tuple[str, ...]:

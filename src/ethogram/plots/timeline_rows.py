@@ -69,7 +69,7 @@ def readable(seconds: float, least: float | int = 1) -> str:
 
 
 def _read_times(
-    data: Trajectories, at: tuple[np.ndarray, np.ndarray]
+    data: Trajectories, at: tuple[np.ndarray, ...]
 ) -> tuple[np.ndarray, float, str | None, float]:
     """Starts of the frames `at` as they were given, or else since the start; the length of a frame; unit and seconds.
 
@@ -222,7 +222,7 @@ def read_timeline(
     if window is not None:
         if isinstance(window, str) or len(window) != 2:
             raise ValueError(f"window is {window!r}: give its start and its stop")
-        limits = tuple(_moment(end, unit, second, metadata) for end in window)
+        limits = _moment(window[0], unit, second, metadata), _moment(window[1], unit, second, metadata)
         keep &= (frames["time"] > limits[0] - frame / 2) & (frames["time"] < limits[1])
     if not keep.any():
         ends = [frames["time"].min(), frames["time"].max()]

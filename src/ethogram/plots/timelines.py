@@ -132,7 +132,7 @@ def _time_ticks(axes: Any, found: Timeline, starts: np.ndarray, widths: np.ndarr
     places, titles, free = dict[float, str](), dict[float, str](), -np.inf
     for panel, start, length in zip(found.panels, starts, widths, strict=True):
         most, stop = int(length * points / 45), panel.first + length - 10 / points
-        at = ticker.MaxNLocator(most).tick_values(panel.first, stop) if most else np.zeros(0)
+        at = np.asarray(ticker.MaxNLocator(most).tick_values(panel.first, stop) if most else [])
         at = at[(at >= panel.first) & (at <= stop)]
         places |= {start + place - panel.first: f"{place:g}" for place in at}
         half = 3 * (max(map(len, panel.name.split("\n"))) + 1) / points

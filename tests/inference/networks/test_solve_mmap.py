@@ -21,7 +21,7 @@ from ethogram.inference.networks import (
     anytime,
     elimination,
     hybrid,
-    smoothed_methods,
+    methods,
     zero_propagation,
 )
 from ethogram.inference.networks.ags import Vertices
@@ -157,7 +157,7 @@ def test_an_ascent_is_stopped_at_its_time_limit(ticking, monkeypatch, drawn):
             if stop(Vertices(states, np.zeros(1), step, 0)):
                 return
 
-    monkeypatch.setattr(smoothed_methods, "ascend", ascent)
+    monkeypatch.setattr(methods, "ascend", ascent)
     found = solve_mmap(jax.random.key(0), query, "ags", time_limit=1.0)
     assert 10 <= len(heard) < 110
     np.testing.assert_array_equal(found.states, states[0])
@@ -177,8 +177,8 @@ def test_an_interrupted_ascent_ends_and_leaves_its_answer(monkeypatch, drawn):
         begun.wait(60)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(smoothed_methods, "ascend", ascent)
-    monkeypatch.setattr(smoothed_methods, "until", interrupted)
+    monkeypatch.setattr(methods, "ascend", ascent)
+    monkeypatch.setattr(methods, "until", interrupted)
     found = solve_mmap(jax.random.key(0), query, "ags", time_limit=10.0)
     np.testing.assert_array_equal(found.states, states[0])
     threads[0].join(5)

@@ -256,6 +256,7 @@ TWO = np.array([[1.0, 2.0], [2.0, 1.0]])
         (lambda: KnownCovarianceEmission(np.triu(TWO)), ValueError, "covariance is not symmetric"),
         (lambda: KnownCovarianceEmission(-np.eye(2)), ValueError, "^covariance is not positive definite"),
         (lambda: KnownCovarianceEmission(np.ones(2)), ValueError, "covariance must be a"),
+        (lambda: KnownCovarianceEmission(np.ones((2, 3))), ValueError, "covariance must be a"),
         (lambda: KnownCovarianceEmission(np.eye(2), mean_covariance=-1.0), ValueError, "^mean_covariance is not pos"),
         (lambda: KnownCovarianceEmission(np.eye(2), mean=[0.0, 0.0, 0.0]), ValueError, "mean has shape"),
         (lambda: GaussianMixtureEmission(2, 0), ValueError, "num_components must be at least 1"),

@@ -107,25 +107,6 @@ def test_single_precision_takes_two_hundred_points(relevance):
         assert np.isfinite(gradient(jnp.ones(200))).all()
 
 
-def test_rewards_given_inducing_points_against_dense_algebra():
-    random = np.random.default_rng(1)
-    features, relevance = random.normal(size=(5, 2)), np.array([0.7, 1.3])
-    world = MDP.dense(random.dirichlet(np.ones(5), (5, 2)), discount=0.8)
-    with jax.enable_x64(True):
-        model = GPIRL(world, features, family="inducing", inducing=np.array([0, 3]), noise=0.01)
-        mapping = jax.tree.map(np.asarray, mapping_of(model, 2.0, relevance))
-        at = features[[0, 3]]
-        inner = dense_kernel(at, at, 2.0, relevance, 0.01, True)
-        cross = dense_kernel(features, at, 2.0, relevance, 0.01, False)
-        whole = dense_kernel(features, features, 2.0, relevance, 0.01, True)
-        np.testing.assert_allclose(
-            mapping.weights @ mapping.weights.T, cross @ np.linalg.solve(inner, cross.T), atol=1e-10
-        )
-        # The marginal distribution of all rewards is the prior's, whatever the points.
-        total = mapping.weights @ mapping.weights.T + mapping.noise @ mapping.noise.T
-        np.testing.assert_allclose(total, whole, atol=1e-10)
-
-
 def test_bound_of_a_gaussian_by_quadrature():
     """Anchors of the three-state world: divergence, expected log likelihood and bound through inducing points."""
     with jax.enable_x64(True):

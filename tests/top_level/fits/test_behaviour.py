@@ -7,7 +7,7 @@ import pandas
 import pytest
 
 from ethogram.fits import behaviour
-from ethogram.fits.states import HiddenStates, names_of_states, renamed
+from ethogram.fits.states import HiddenStates, names_of_states, renamed, warn_of_rare
 from ethogram.inference.roles import InferredRoles
 from ethogram.models.data import Trajectories
 
@@ -106,6 +106,15 @@ def test_a_table_of_states_has_the_datas_own_times_and_labels(data):
     assert bouts["cut"].tolist() == ["start", "end", "start", "end", "start", "end"]
     assert bouts["frames"].tolist() == [2, 1, 1, 1, 2, 2]
     assert bouts["duration"][0] == pandas.Timedelta(hours=1) and bouts["state"].tolist()[1] == "walk"
+
+
+def test_states_of_few_frames_are_warned_of(recwarn):
+    for count, rare in ((1990, 10), (1900, 100), (2000, 0), (500, 2)):
+        path = np.repeat([0, 1], [count, rare])[None]
+        data = Trajectories.from_list(np.zeros((1, count + rare, 1)))
+        warn_of_rare(HiddenStates(InferredRoles(path, np.eye(2)[path]), NAMES, data))
+    (line,) = recwarn.list
+    assert "less than 1 % of the 2000 frames (walk 10)" in str(line.message)
 
 
 @pytest.mark.parametrize(

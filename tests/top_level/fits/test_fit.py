@@ -109,9 +109,14 @@ def test_what_stands_beside_the_timelines_of_roles(role_data):
 
     def titles(emission, size=(11, 5)):
         fit, figure = of_prior(ethogram.RoleHMM(2, emission), data), Figure(figsize=size)
-        draw_roles(
-            SimpleNamespace(model=fit.model, data=data, result=fit.result, states=lambda: states), figure
-        )
+        found = {
+            "data": data,
+            "result": fit.result,
+            "states": lambda: states,
+            "state_names": ("rest", "walk"),
+        }
+        draw_roles(SimpleNamespace(model=fit.model, **found), figure)
+        assert [text.get_text() for text in figure.axes[-1].get_legend().get_texts()] == ["rest"]
         return [axes.get_title().split(";")[0] for axes in figure.axes]
 
     shown = "most probable roles"

@@ -1,0 +1,103 @@
+"""Runs notebooks, in full for the site or in the quick form of the check.
+
+    python docs/execute_notebooks.py --out FOLDER [NOTEBOOK ...]    each in full, as FOLDER/NAME.ipynb with its outputs
+    python docs/execute_notebooks.py --quick [NOTEBOOK ...]         all in this process, with small sizes, no output
+
+``ETHOGRAM_NOTEBOOKS=FOLDER mkdocs build`` makes the site of the first. Sizes stand in the cell with the tag
+``parameters``, those of the quick form in ``notebooks/quick.json``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import jupytext
+
+NOTEBOOKS = Path(__file__).resolve().parents[1] / "notebooks"
+SMALL: dict[str, dict[str, Any]] = json.loads((NOTEBOOKS / "quick.json").read_text("utf-8"))
+
+
+def code_cells(path: Path) -> list[str]:
+    """Sources of the code cells, with the sizes of the quick form in place of those of the cell of parameters."""
+    sizes, replaced, cells = SMALL[path.stem], 0, []
+    for cell in jupytext.read(path).cells:
+        if cell.cell_type != "code":
+            continue
+        source = cell.source
+        if "parameters" in cell.metadata.get("tags", ()):
+            unknown = [name for name in sizes if f"{name} =" not in source and f"{name}, " not in source]
+            if unknown:
+                raise SystemExit(
+                    f"{path.name}: quick.json has {', '.join(unknown)}, which its parameters lack"
+                )
+            source += "".join(f"\n{name} = {value!r}" for name, value in sizes.items())
+            replaced += 1
+        cells.append(source)
+    if replaced != 1:
+        raise SystemExit(f"{path.name}: {replaced} cells have the tag parameters, expected one")
+    return cells
+
+
+def run_quickly(paths: list[Path]) -> None:
+    """Run notebooks in this process, in a folder that is gone afterwards; prints the CPU seconds of each."""
+    import jax
+    import matplotlib
+
+    matplotlib.use("agg")
+    import matplotlib.pyplot as plt
+
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        for path in paths:
+            start, names = time.process_time(), {"__name__": "__main__"}
+            for number, source in enumerate(code_cells(path)):
+                exec(compile(source, f"{path.name}, code cell {number}", "exec"), names)
+            plt.close("all")
+            names.clear()
+            jax.clear_caches()
+            gc.collect()
+            print(f"{path.name}: {time.process_time() - start:.0f} CPU s", file=sys.stderr)
+        os.chdir(NOTEBOOKS)
+
+
+def execute(paths: list[Path], out: Path) -> None:
+    """Write each notebook with its outputs to a folder."""
+    import nbformat
+    from nbclient import NotebookClient
+
+    out.mkdir(parents=True, exist_ok=True)
+    for path in paths:
+        start, notebook = time.perf_counter(), jupytext.read(path)
+        with tempfile.TemporaryDirectory() as folder:
+            NotebookClient(notebook, timeout=None, resources={"metadata": {"path": folder}}).execute()
+        nbformat.write(notebook, out / f"{path.stem}.ipynb")
+        print(f"{path.name}: {time.perf_counter() - start:.0f} s", file=sys.stderr)
+
+
+def main() -> None:
+    """The command."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    form = parser.add_mutually_exclusive_group(required=True)
+    form.add_argument("--out", type=Path, metavar="FOLDER", help="where executed notebooks go")
+    form.add_argument("--quick", action="store_true", help="small sizes, no output")
+    parser.add_argument("notebooks", type=Path, nargs="*", metavar="NOTEBOOK", help="paths (all)")
+    given = parser.parse_args()
+    paths = [path.resolve() for path in given.notebooks] or sorted(NOTEBOOKS.glob("*.py"))
+    if given.quick:
+        run_quickly(paths)
+    else:
+        execute(paths, given.out)
+
+
+if __name__ == "__main__":
+    main()
