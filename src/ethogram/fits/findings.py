@@ -48,8 +48,9 @@ def _of_states(fit: Any) -> Findings:
         return Findings([], {})
     shown = budget[budget["mean"] >= LEAST_SHARE].sort_values("mean", ascending=False, kind="stable")
     unit = fit.data.metadata.time_unit if fit.data.metadata.frame_rate else None
+    called = {name: f"state {name}" if str(name).isdigit() else str(name) for name in shown.index}
     sentences = [
-        f"{name}: {100 * row['mean']:.1f} % of the recorded time (90 % interval {100 * row['lower']:.1f} to "
+        f"{called[name]}: {100 * row['mean']:.1f} % of the recorded time (90 % interval {100 * row['lower']:.1f} to "
         f"{100 * row['upper']:.1f} %){_bouts(dwell['mean'][name], unit)}."
         for name, row in shown.iterrows()
     ]
