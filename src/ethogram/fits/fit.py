@@ -35,7 +35,10 @@ def fit(key: Array, model: Any, data: Any = None, method: str = "auto", **settin
     Mises: its direction), or by how often they occur, most frequent first, where the emission has no mean; intents by
     how often they occur, in chains by their weights. States keep their numbers where these mean something: under priors
     that differ by state, known values and roles, constraints, and weights that are no sticks; also in a `GPIRL`, and of
-    ``"imitate"``, whose policies are numbered too. The same key gives the same fit. `ConjugateSVI`, `fit_reward` and the other algorithms can also be called directly.
+    ``"imitate"``, whose policies are numbered too.
+
+    The same key gives the same fit. `ConjugateSVI`, `fit_reward` and the other algorithms can also be called directly,
+    and leave the states as they are.
 
     Parameters
     ----------
