@@ -65,7 +65,7 @@ fit.summary().filter(regex="step_mean|turn_conc", axis=0).round(2)
 # The figure of a fit has the densities of the features by state, and the states of every animal: one row per animal, on
 # an axis of dates, with gaps left blank.
 
-# %%
+# %% tags=["picture"]
 fit.plot()
 plt.show()
 

@@ -52,7 +52,7 @@ settings = {"num_warmup": WARMUP, "num_samples": SAMPLES, "num_chains": 2, "prog
 fit = ethogram.fit(jax.random.key(0), model, data, "nuts", **settings)
 fit.summary()
 
-# %%
+# %% tags=["picture"]
 fit.plot()
 plt.show()
 

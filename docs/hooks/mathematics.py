@@ -25,4 +25,5 @@ def on_page_content(content: str, **others: Any) -> str:
 
 def _mathml(match: re.Match[str]) -> str:
     display = "block" if match["tag"] == "div" else "inline"
-    return convert(html.unescape(match["formula"]).strip(), display=display)
+    formula = convert(html.unescape(match["formula"]).strip(), display=display)
+    return formula.replace("<mi>&#x0007E;</mi>", "<mo>&#x0223C;</mo>")  # a relation, with space around it
