@@ -84,7 +84,7 @@ fit.time_budget(num_draws=DRAWS).round(3)
 # %%
 hours = fit.time_budget(by="hour", num_draws=DRAWS)
 figure, axes = plt.subplots(figsize=(8, 3.2), layout="constrained")
-plots.time_budget(hours, axes)
+plots.state_intervals(hours, axes)
 plt.show()
 
 # %% [markdown]

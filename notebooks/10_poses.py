@@ -73,7 +73,7 @@ plt.show()
 # %%
 usage = fit.usage(by="subject", num_draws=DRAWS)
 figure, axes = plt.subplots(figsize=(6, 3.2), layout="constrained")
-plots.time_budget(usage, axes)
+plots.state_intervals(usage, axes)
 axes.set_ylabel("share of bouts")
 plt.show()
 
@@ -88,7 +88,10 @@ fit.usage(by="subject", difference=("ko", "wt"), resample="agent", num_draws=DRA
 # Which syllable follows which, where it changes, and how long bouts last:
 
 # %%
-fit.transitions(num_draws=DRAWS).round(2)
+figure, axes = plt.subplots(1, 2, figsize=(11, 3.8), layout="constrained")
+plots.transition_intervals(fit.transitions(num_draws=DRAWS), axes[0])
+plots.bout_durations(fit.bouts(), axes[1])
+plt.show()
 
 # %%
 fit.dwell_times(by="subject", num_draws=DRAWS).round(2)

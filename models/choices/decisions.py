@@ -361,10 +361,6 @@ class Decisions(NamedTuple):
         return self.take(~tested), self.take(tested)
 
 
-# The one of NamedTuple counts fields by len.
-Decisions._make = classmethod(lambda cls, values: cls(*values))  # type: ignore[method-assign, assignment]
-
-
 def decisions_in_words(data: Decisions) -> list[str]:
     """Numbers of decisions, options and subjects, and of decisions whose choice is unknown; features with units."""
     count, options = data.legal.shape
@@ -373,6 +369,10 @@ def decisions_in_words(data: Decisions) -> list[str]:
     missing = f", {with_spaces(unknown)} without a chosen option" if unknown else ""
     sizes = f"{with_spaces(count)} decisions{subjects} between up to {options} options{missing}"
     return [sizes, *features_in_words(data.metadata)]
+
+
+# The one of NamedTuple counts fields by len.
+Decisions._make = classmethod(lambda cls, values: cls(*values))  # type: ignore[method-assign, assignment]
 
 
 def check_decisions(data: Any) -> Decisions:

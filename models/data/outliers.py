@@ -53,11 +53,9 @@ def warn_of_outliers(
             how = f"{distance[row, feature]:.3g} interquartile ranges from the median {median[feature]:g}"
             count = f"{far.sum()} values are that far"
         else:
-            spikes = (
-                "" if rows.removed is not None else find_spikes(values, known, rows, metadata, place).warning
-            )
-            if spikes:
-                return warn_user(spikes)
+            _, warning = find_spikes(values, known, rows, metadata, place)
+            if warning and rows.removed is None:
+                return warn_user(warning)
             steps = [
                 (*step, feature)
                 for feature, (x, here) in enumerate(zip(values.T, known.T, strict=True))

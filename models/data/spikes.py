@@ -1,7 +1,7 @@
 """Positions out of reach from those before and after, as devices err, by a speed that the animal does not have."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -9,7 +9,7 @@ from ethogram.models.arguments import require_number
 from ethogram.models.data.angles import great_circle, position_features
 from ethogram.models.data.metadata import Metadata
 
-__all__ = ["Spikes", "find_spikes"]
+__all__ = ["find_spikes"]
 
 MOST_IN_A_ROW = 3
 """Fixes one after the other that may be spikes: where there are more, the animal was."""
@@ -21,13 +21,6 @@ FAR, FAST, FASTEST = 50.0, 20.0, 50.0
 """Implausible speeds: FAR usual ones; of metres a second FAST ones if 20 usual ones are less, and always FASTEST."""
 
 
-class Spikes(NamedTuple):
-    """Which features (row, feature) are coordinates of spikes, and what to warn of; empty for nothing."""
-
-    features: np.ndarray
-    warning: str
-
-
 def find_spikes(
     values: np.ndarray,
     known: np.ndarray,
@@ -35,8 +28,10 @@ def find_spikes(
     metadata: Metadata,
     place: Callable[[int], str],
     max_speed: Any = None,
-) -> Spikes:
+) -> tuple[np.ndarray, str]:
     """Spikes at ``max_speed`` of `Trajectories.from_table`; where it is None, at a speed that is implausible.
+
+    They are coordinates (row, feature), with a warning, which is empty where there are none.
 
     Parameters
     ----------
@@ -53,7 +48,7 @@ def find_spikes(
                 "coordinates x and y, east and north, or longitude and latitude"
             )
     if not features:
-        return Spikes(removed, "")
+        return removed, ""
     fixes = np.flatnonzero(known[:, features].all(axis=1))
     own, position = rows.sequence[fixes], values[fixes][:, features].astype(float)
     of_dates = rows.times is not None and rows.times.dtype.kind in "mM"
@@ -63,12 +58,8 @@ def find_spikes(
 
     def speed(start: Any, end: Any) -> Any:
         """Of steps between fixes; 0 between sequences."""
-        length = (
-            1000 * great_circle(position[start], position[end])
-            if on_globe
-            else position[end] - position[start]
-        )
-        length = length if on_globe else np.linalg.norm(length, axis=-1)
+        a, b = position[start], position[end]
+        length = 1000 * great_circle(a, b) if on_globe else np.linalg.norm(b - a, axis=-1)
         later = (own[start] == own[end]) & (clock[end] > clock[start])
         return np.where(later, length / np.where(later, clock[end] - clock[start], 1), 0)
 
@@ -77,7 +68,7 @@ def find_spikes(
     if max_speed is None:
         moving = np.sort(steps[steps > 0])
         if len(moving) < LEAST:
-            return Spikes(removed, "")
+            return removed, ""
         usual = moving[int(LARGE * len(moving))]
         in_metres = of_dates and (
             on_globe or (metadata.feature_units or [""])[0] in ("m", "metres", "meters")
@@ -87,19 +78,16 @@ def find_spikes(
         own, steps > limit, lambda start, end: own[start] == own[end] and speed(start, end) <= limit
     )
     if not spike.any() or (max_speed is None and spike.mean() > RARE and limit != FASTEST):
-        return Spikes(removed, "")
+        return removed, ""
     removed[np.ix_(fixes[spike], features)] = True
     row = fixes[spike][0]
     when = f"step {rows.frame[row]}" if rows.times is None else f"time {rows.times[row]}"
     what = f"{spike.sum()} positions, the first in sequence {place(int(rows.sequence[row]))} at {when}, "
     if max_speed is not None:
-        return Spikes(
-            removed, f"{what}were taken as missing: steps to and from them exceed max_speed={limit:g}"
-        )
-    return Spikes(
-        removed,
+        return removed, f"{what}were taken as missing: steps to and from them exceed max_speed={limit:g}"
+    return removed, (
         f"{what}are out of reach: steps to and from them are faster than {limit:.3g}, and {usual:.3g} is usual; "
-        "correct them, or take them as missing: set them to NaN, or pass max_speed= to from_table",
+        "correct them, or take them as missing: set them to NaN, or pass max_speed= to from_table"
     )
 
 

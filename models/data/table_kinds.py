@@ -103,13 +103,15 @@ def _read_files(
     import pandas
 
     frames = [_read_file(path, labels, text) for path in paths]
-    frame = pandas.concat(frames, keys=[path.name for path in paths], names=[FILE, "row"], join="inner")
-    number, own = frame.index.codes[0], [*frame.columns]
+    frame, number = frames[0], np.repeat(np.arange(len(paths)), list(map(len, frames)))
+    if len(paths) > 1:
+        frame = pandas.concat(frames, keys=[path.name for path in paths], names=[FILE, "row"], join="inner")
+    own = [*frame.columns]
     for column, rule in ({} if "file" in own else {"file": "file"}).items() | rules.items():
         frame[column] = np.array([label_of_file(path, rule, column) for path in paths], object)[number]
     if paths[0].suffix != ".parquet":
         _read_labels(frame, lambda column: labels(column) if column in own else None)
-    return frame if len(paths) > 1 else frame.reset_index(drop=True)
+    return frame
 
 
 def _read_file(path: Path, labels: Labels, text: Mapping[str, Any]) -> Any:

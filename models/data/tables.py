@@ -121,11 +121,11 @@ def read_table(
     )
     given = merge_rows(given, duplicates, metadata, place)
     if max_speed is not None:
-        values, null = given.observations or Column(
-            np.zeros((len(order), 0)), np.zeros((len(order), 0), bool)
-        )
-        spikes = find_spikes(values, ~null, given, metadata, place, max_speed)
-        given = given._replace(removed=spikes.features)
-        if spikes.warning:
-            warn_user(spikes.warning)
+        if given.observations is None:
+            raise ValueError(f"max_speed is {max_speed!r} without features: name those of positions")
+        values, null = given.observations
+        removed, warning = find_spikes(values, ~null, given, metadata, place, max_speed)
+        given = given._replace(removed=removed)
+        if warning:
+            warn_user(warning)
     return pad_rows(given, constants, missing, metadata, place, coded)

@@ -17,7 +17,7 @@ from ethogram.models.data.table_kinds import number_hint
 
 __all__ = ["Times", "rate_of_times", "read_snap", "read_times", "state_clock", "step_length", "write_times"]
 
-YEAR_FIRST = re.compile(r"\s*\d{4}[-/.]\d{1,2}[-/.]\d{1,2}(?!\d)")
+YEAR_FIRST = re.compile(r"\s*\d{4}[-/.](\d{1,2})[-/.]\d{1,2}(?!\d)")
 YEAR_LAST = re.compile(r"\s*(\d{1,2})[-/.](\d{1,2})[-/.](\d{4}|\d\d)(?!\d)")
 SECOND = np.timedelta64(1, "s")
 
@@ -94,7 +94,8 @@ def _parsed(values: np.ndarray, name: str, day_first: bool | None) -> tuple[np.n
             list(map(datetime.datetime.fromisoformat, texts)) if all(iso) else _dates(texts, name, day_first)
         )
     except TypeError as error:
-        row = iso.index(False)
+        dated = [bool(YEAR_FIRST.match(text) or YEAR_LAST.match(text)) for text in texts]
+        row = (iso if all(dated) else dated).index(False)
         raise TypeError(
             f"{name} holds {values.dtype}: times are numbers, dates, durations or ISO strings, and row {row} is "
             f"{texts[row]!r}{number_hint(texts[row])}"
@@ -125,7 +126,8 @@ def _dates(texts: list[str], name: str, day_first: bool | None) -> list[datetime
         month_day = (second, first) if day_first else (first, second)
         ordered[row] = f"{century}{year}-{'-'.join(month_day)}{texts[row][ends[row].end() :]}"
     try:
-        if all(map(YEAR_FIRST.match, ordered)):
+        months = [found and int(found[1]) for found in map(YEAR_FIRST.match, ordered)]
+        if all(month and month <= 12 for month in months):  # pandas would take a larger one for the day
             return list(pandas.to_datetime(ordered, format="mixed").to_pydatetime())
     except ValueError as error:
         raise TypeError(str(error)) from error

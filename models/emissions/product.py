@@ -106,7 +106,8 @@ class ProductEmission(Emission):
 
     def site_coords(self, feature_names: Any) -> dict[str, Any]:
         """Names of the features of each part, given those of all (or None), and coordinates of its own."""
-        coords, end = {}, 0
+        coords: dict[str, Any] = {}
+        end = 0
         for (name, part), size in zip(self._parts(), self._sizes, strict=True):
             start, end = end, end + size
             own = None if feature_names is None else list(feature_names[start:end])

@@ -46,10 +46,7 @@ def from_movement(
     min_confidence : in [0, 1], below which a keypoint is missing in that frame; unknown confidence counts as enough.
     keypoints, individuals : names to read, in this order; all by default.
     unit : of the positions.
-    agent, group, subject : labels of the files: ``"file"`` for the name without ending, a regular expression that is
-        searched in it (the first group counts, where it has one), or a function of the ``pathlib.Path``. By default
-        animals have their own names, or in several files without any those of the files, and each file is a group.
-        Animals of one name are one agent; with `agent` it stands before the names of several animals in a file.
+    agent, group, subject : labels of the files, as in `read_deeplabcut`.
 
     Raises
     ------

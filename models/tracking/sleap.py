@@ -50,10 +50,7 @@ def read_sleap(
     min_score : in [0, 1], score below which a keypoint is missing in that frame. SLEAP leaves out what it does not
         find; points that people labelled have no score.
     keypoints, individuals : names of nodes and tracks to read, in this order; all by default.
-    agent, group, subject : labels of the files: ``"file"`` for the name without ending, a regular expression that is
-        searched in it (the first group counts, where it has one), or a function of the ``pathlib.Path``. By default
-        animals have their own names, or in several files without any those of the files, and each file is a group.
-        Animals of one name are one agent; with `agent` it stands before the names of several animals in a file.
+    agent, group, subject : labels of the files, as in `read_deeplabcut`.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Emissions of `ethogram fit`: the kind of each feature, as asked for or by its name and unit, and their code."""
+"""Emissions of `ethogram fit`: the kind of each feature, as asked for or by its name and unit."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+import ethogram
 from ethogram.commands.argument_types import KINDS, Kind
-from ethogram.commands.python_code import Code, call
 from ethogram.models.data import Trajectories
 from ethogram.models.data.angles import AXIS, LATITUDE, LONGITUDE, RADIANS
+from ethogram.models.emissions.emission import Emission
 
 __all__ = ["emission_of", "kinds_of", "usual_kinds", "usual_units"]
 
@@ -79,7 +80,7 @@ def kinds_of(asked: dict[str, Kind] | list[Kind] | None, data: Trajectories) -> 
     return [found[name] for name in names]
 
 
-def emission_of(kinds: Sequence[Kind], data: Trajectories) -> Code:
+def emission_of(kinds: Sequence[Kind], data: Trajectories) -> Emission:
     """The emission of the features, one part for neighbours of one kind, which are jointly Gaussian where they are so.
 
     Categories are counted in the data where their number is not given.
@@ -102,5 +103,5 @@ def emission_of(kinds: Sequence[Kind], data: Trajectories) -> Code:
         if argument is not None and count is not None:
             numbers[argument] = count
         name = re.sub(r"\W", "_", names[group[0]] if len(group) == 1 else kind)
-        parts[name if name.isidentifier() else f"_{name}"] = call(f"ethogram.{function}", **numbers)
-    return next(iter(parts.values())) if len(parts) == 1 else call("ethogram.ProductEmission", parts)
+        parts[name if name.isidentifier() else f"_{name}"] = getattr(ethogram, function)(**numbers)
+    return next(iter(parts.values())) if len(parts) == 1 else ethogram.ProductEmission(parts)

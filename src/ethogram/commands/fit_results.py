@@ -17,6 +17,7 @@ import numpy as np
 from ethogram.commands.argument_types import make_folder
 from ethogram.commands.fit_tables import Program, read_models
 from ethogram.fits import Fit, fit
+from ethogram.fits.as_code import as_code
 from ethogram.fits.methods import read_settings
 from ethogram.fits.report import about_data, about_fit, write_report
 from ethogram.fits.systems import methods_of
@@ -64,24 +65,23 @@ def fit_table(arguments: argparse.Namespace) -> Fit:
         curve = _scores(key_scores, read, arguments.method, settings) if len(read.sizes) > 1 else None
         size = read.sizes[0] if curve is None else curve.selected_size
         print(f"fitting {arguments.model}{f', number of roles: {size}' if size else ''}", flush=True)
-        found = fit(key, read.make_model(size).value, read.data, arguments.method, **settings)
+        found = fit(key, read.make_model(size), read.data, arguments.method, **settings)
         print(about_fit(found), flush=True)
-        _write(found, curve, out, _tables(found, arguments.model), _script(read, size, arguments))
+        _write(found, curve, out, _tables(found, arguments.model), _script(read, found.model, arguments))
         if arguments.model == "intents":
             _print_peers(key_scores, read, arguments.method, settings)
         return found
 
 
-def _script(read: Program, size: int, arguments: argparse.Namespace) -> str:
+def _script(read: Program, model: Any, arguments: argparse.Namespace) -> str:
     """The same reading and fit in Python."""
-    model = read.make_model(size).text
     settings = "".join(f", {name}={value!r}" for name, value in arguments.setting)
-    lines = [*read.lines, f"model = {model}"]
-    lines += [
+    call = (
         f"fit = ethogram.fit(jax.random.key({arguments.seed}), model, data, {arguments.method!r}{settings})"
-    ]
-    numpy = ["import numpy as np"] if " np." in model else []
-    return "\n".join(["import jax", *numpy, "import ethogram", "", *lines])
+    )
+    text = "\n".join([*read.lines, read.model or f"model = {as_code(model)}", call])
+    imports = ["import jax", *(["import numpy as np"] if "np." in text else []), "import ethogram"]
+    return "\n".join([*imports, "", text])
 
 
 def _tables(found: Fit, model: str) -> dict[str, Callable[[], Any]]:
@@ -109,7 +109,7 @@ def _once() -> Callable[..., None]:
 
 def _settings(read: Program, method: str, settings: dict[str, Any]) -> dict[str, Any]:
     """Settings that a method of the model takes, with a progress bar where one can be seen."""
-    methods, usual, _ = methods_of(read.make_model(read.sizes[0]).value, read.data)
+    methods, usual, _ = methods_of(read.make_model(read.sizes[0]), read.data)
     require_one_of("--method", method, ("auto", *methods))
     name = usual if method == "auto" else method
     try:
@@ -141,7 +141,7 @@ def _scores(key: Any, read: Program, method: str, settings: dict[str, Any]) -> S
 def _curve(key: Any, read: Program, method: str, settings: dict[str, Any]) -> ScoreCurve:
     own = settings if method in ("auto", "cavi") else {"progress_bar": settings.get("progress_bar", False)}
     own = {name: value for name, value in own.items() if name != "checkpoint"}  # of one fit only
-    return heldout_score_curve(key, lambda size: read.make_model(size).value, read.sizes, read.data, **own)
+    return heldout_score_curve(key, read.make_model, read.sizes, read.data, **own)
 
 
 def _print_peers(key: Any, read: Program, method: str, settings: dict[str, Any]) -> None:
@@ -150,7 +150,7 @@ def _print_peers(key: Any, read: Program, method: str, settings: dict[str, Any])
         return
     print("held-out scores, in nats per step; se is that of the difference to the first", flush=True)
     curve = _curve(key, read, method, settings)
-    first = f"up to {read.make_model(0).value.truncation} intents"
+    first = f"up to {read.make_model(0).truncation} intents"
     scores = {first: (curve.heldout[0], 0.0), **curve.peers}
     rows = [
         {"model": name, "held out": f"{score:.4f}", "se": f"{error:.4f}"}

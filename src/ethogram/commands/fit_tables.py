@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import inspect
+import functools
 import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+import ethogram
 from ethogram.commands.fit import FRAMES, GROUPS, READERS, TABLES, flag
 from ethogram.commands.fit_emissions import emission_of, kinds_of, usual_units
-from ethogram.commands.python_code import Code, call, resolve
-from ethogram.models.arguments import require_one_of
+from ethogram.fits.as_code import as_code
 from ethogram.models.data import group_labels
 
 __all__ = ["Program", "read_models"]
@@ -28,6 +29,9 @@ OF_FEATURES = ("max_entropy", "levine")
 """Methods whose rewards are none without features."""
 
 
+WIDTH = 88
+"""Characters of a line of code that is not broken."""
+
 ARGUMENTS = {name for options in GROUPS.values() for name in options}
 PASSED = re.compile(
     r"(?P<pass>pass )?\b(?P<name>\w+)=(?P<quote>[\"']?)(?P<value>\S*?)(?P=quote)(?=[\s,.:;)]|$)"
@@ -38,13 +42,14 @@ PASSED = re.compile(
 class Program(NamedTuple):
     """Data, and the model of each size; where the model has no size to pick, `sizes` is (0,).
 
-    `lines` are the assignments before that of the model, in Python.
+    `lines` make the data in Python; `model` makes the model where its own code is long.
     """
 
     data: Any
-    make_model: Callable[[int], Code]
     lines: tuple[str, ...]
+    make_model: Callable[[int], Any]
     sizes: tuple[int, ...] = (0,)
+    model: str = ""
 
 
 def read_models(arguments: argparse.Namespace) -> Program:
@@ -55,6 +60,18 @@ def read_models(arguments: argparse.Namespace) -> Program:
     TypeError, ValueError : a file, column or value is not as expected; the message names the argument or the file.
     """
     return PROGRAMS[arguments.model](arguments)
+
+
+def _made(name: str, function: str, first: Any, **named: Any) -> tuple[Any, str]:
+    """What a function makes of a path or of data, and the line of Python that gives it this name."""
+    module, *names = function.split(".")
+    words = [repr(first) if isinstance(first, str | list) else "data"]
+    words += [f"{each}={as_code(value)}" for each, value in named.items()]
+    text = f"{name} = {function}({', '.join(words)})"
+    if len(text) > WIDTH:
+        text = f"{name} = {function}(\n    " + ",\n    ".join(words) + ",\n)"
+    make: Any = functools.reduce(getattr, names, import_module(module))
+    return make(first, **named), text
 
 
 @contextlib.contextmanager
@@ -78,24 +95,20 @@ def _given(arguments: argparse.Namespace, names: Iterable[str]) -> dict[str, Any
     return {name: getattr(arguments, name) for name in names if getattr(arguments, name) is not None}
 
 
-def _read(function: str, arguments: argparse.Namespace, names: Iterable[str], **named: Any) -> Code:
-    """Data of the files, by a function of Python, with those of these arguments that are given."""
-    given = _given(arguments, names)
-    further = dict(arguments.read)
-    takes = inspect.signature(resolve(function)).parameters
-    for name in further:
-        require_one_of("--read", name, sorted(takes.keys() - {*given, *named, "table", "path"}))
+def _read(
+    function: str, arguments: argparse.Namespace, names: Iterable[str], **named: Any
+) -> tuple[Any, str]:
+    """Data of the files, by a function of Python, with those of these arguments that are given, and its line."""
     files = arguments.data if len(arguments.data) > 1 else arguments.data[0]
     with _of(files if isinstance(files, str) else f"{len(files)} files"):
-        return call(function, files, **given, **further, **named)
+        return _made("data", function, files, **_given(arguments, names), **dict(arguments.read), **named)
 
 
-def _frames(arguments: argparse.Namespace, names: dict[str, Any], **behaviour: Any) -> Code:
-    """Trajectories of a table with these names and units, and these columns of behaviour."""
-    metadata = call("ethogram.Metadata", name=_name(arguments), **names)
-    return _read(
-        "ethogram.Trajectories.from_table", arguments, (*FRAMES, "max_speed"), **behaviour, metadata=metadata
-    )
+def _frames(arguments: argparse.Namespace, names: dict[str, Any], **behaviour: Any) -> tuple[Any, str]:
+    """Trajectories of a table with these names and units, and these columns of behaviour, and their line."""
+    metadata = ethogram.Metadata(name=_name(arguments), **names)
+    function, taken = "ethogram.Trajectories.from_table", (*FRAMES, "max_speed")
+    return _read(function, arguments, taken, **behaviour, metadata=metadata)
 
 
 def _name(arguments: argparse.Namespace) -> str:
@@ -105,28 +118,26 @@ def _name(arguments: argparse.Namespace) -> str:
 
 
 def _roles(arguments: argparse.Namespace) -> Program:
-    data = _features(arguments, arguments.features)
-    kinds = kinds_of(arguments.emission, data.value)
-    names: tuple[str, ...] = data.value.metadata.feature_names
+    data, lines = _features(arguments, arguments.features)
+    kinds, names = kinds_of(arguments.emission, data), data.metadata.feature_names
     together = sorted(names, key=lambda name: kinds.index(kinds[names.index(name)]))
     if names == tuple(arguments.features or ()) != tuple(together):  # of a table
-        data, kinds = _features(arguments, together), [kinds[names.index(name)] for name in together]
-        names = tuple(together)
-    emission = emission_of(kinds, data.value)
+        data, lines = _features(arguments, together)
+        kinds, names = [kinds[names.index(name)] for name in together], tuple(together)
+    emission = emission_of(kinds, data)
     print("emission:", ", ".join(f"{name} {kind}" for name, (kind, _) in zip(names, kinds, strict=True)))
     sizes = tuple(arguments.num_roles or range(2, 9))
-    if len(sizes) > 1 and len(np.unique(group_labels(data.value))) < 2:
-        held_out = "sequences" if data.value.group is None else "groups"
+    if len(sizes) > 1 and len(np.unique(group_labels(data))) < 2:
+        held_out = "sequences" if data.group is None else "groups"
         raise ValueError(
             f"--num-roles {sizes[0]}:{sizes[-1]} needs at least two {held_out} for held-out scores: give a single "
             "number"
         )
-    lines = (f"data = {data.text}",)
-    return Program(data.value, lambda size: call("ethogram.RoleHMM", size, emission), lines, sizes)
+    return Program(data, tuple(lines), lambda size: ethogram.RoleHMM(size, emission), sizes)
 
 
-def _features(arguments: argparse.Namespace, features: Any) -> Code:
-    """Data with features: those of a table in this order, those of other files as they are, or steps and turns."""
+def _features(arguments: argparse.Namespace, features: Any) -> tuple[Any, list[str]]:
+    """Features, of a table in this order, or what is made of them; and lines that make them."""
     reader = arguments.reader or "table"
     if reader == "table":
         units = [unit.strip() for unit in arguments.units or usual_units(arguments.features)]
@@ -136,34 +147,36 @@ def _features(arguments: argparse.Namespace, features: Any) -> Code:
             )
         unit_of = dict(zip(arguments.features, units, strict=True))
         named = {"feature_units": [unit_of[name] for name in features]} if any(units) else {}
-        data = _frames(arguments, named, features=features)
+        data, line = _frames(arguments, named, features=features)
     else:
         metres = {"metres": not arguments.step_and_turn} if reader == "movebank" else {}
-        data = _read(f"ethogram.tracking.read_{reader}", arguments, READERS[reader], **metres)
+        data, line = _read(f"ethogram.tracking.read_{reader}", arguments, READERS[reader], **metres)
+    lines = [line]
     if arguments.egocentric is not None:
         if len(arguments.egocentric) != 2:
             raise ValueError("--egocentric needs two keypoints: give centre and heading, such as tail,nose")
         centre, heading = arguments.egocentric
         with _of("--egocentric"):
-            data = call(
-                "ethogram.tracking.egocentric", data, centre=centre, heading=heading, keep_motion=True
-            )
-    if not arguments.step_and_turn:
-        return data
-    with _of("--step-and-turn"):
-        return call("ethogram.step_and_turn", data, **_given(arguments, ("zero_steps", "smallest")))
+            function, motion = "ethogram.tracking.egocentric", {"keep_motion": True}
+            data, line = _made("data", function, data, centre=centre, heading=heading, **motion)
+        lines.append(line)
+    if arguments.step_and_turn:
+        with _of("--step-and-turn"):
+            given = _given(arguments, ("zero_steps", "smallest"))
+            data, line = _made("data", "ethogram.step_and_turn", data, **given)
+        lines.append(line)
+    return data, lines
 
 
 def _intents(arguments: argparse.Namespace) -> Program:
-    data = _frames(arguments, {}, states=arguments.states, actions=arguments.actions)
-    names = data.value.metadata
-    model = call(
-        "ethogram.AgentMarkov",
-        _count(arguments.num_states, "--num-states", data.value.states, names.state_names),
-        _count(arguments.num_actions, "--num-actions", data.value.actions, names.action_names),
+    data, line = _frames(arguments, {}, states=arguments.states, actions=arguments.actions)
+    names = data.metadata
+    model = ethogram.AgentMarkov(
+        num_states=_count(arguments.num_states, "--num-states", data.states, names.state_names),
+        num_actions=_count(arguments.num_actions, "--num-actions", data.actions, names.action_names),
         truncation=arguments.truncation or 10,
     )
-    return Program(data.value, lambda size: model, (f"data = {data.text}",))
+    return Program(data, (line,), lambda size: model)
 
 
 def _count(given: int | None, argument: str, codes: Any, names: Iterable[str] | None) -> int:
@@ -182,35 +195,35 @@ def _count(given: int | None, argument: str, codes: Any, names: Iterable[str] | 
 
 def _choices(arguments: argparse.Namespace) -> Program:
     names = ("decision", "option", "chosen", "features", "subject", "weight", "available", *TABLES)
-    metadata = call("ethogram.Metadata", name=_name(arguments))
-    data = _read("ethogram.Decisions.from_table", arguments, names, metadata=metadata)
-    if not (np.asarray(data.value.choice) >= 0).any():
+    metadata = ethogram.Metadata(name=_name(arguments))
+    data, line = _read("ethogram.Decisions.from_table", arguments, names, metadata=metadata)
+    if not (np.asarray(data.choice) >= 0).any():
         raise ValueError(f"--chosen is {arguments.chosen!r}, and no row of it is 1: mark the chosen options")
-    model = call("ethogram.NoisyMDP", arguments.kappa or 25.0, kind="features")
-    return Program(data.value, lambda size: model, (f"data = {data.text}",))
+    model = ethogram.NoisyMDP(arguments.kappa or 25.0, kind="features")
+    return Program(data, (line,), lambda size: model)
 
 
 def _rewards(arguments: argparse.Namespace) -> Program:
-    with _of(f"--transitions {arguments.transitions}"):
-        made = call("ethogram.mdps.read_mdp", arguments.transitions, discount=arguments.discount)
-    mdp = Code(made.value, "mdp")
-    names = {name: Code(getattr(mdp.value, name), f"mdp.{name}") for name in ("state_names", "action_names")}
-    data = _frames(arguments, names, states=arguments.states, actions=arguments.actions)
+    path, discount = str(arguments.transitions), arguments.discount
+    with _of(f"--transitions {path}"):
+        mdp, first = _made("mdp", "ethogram.mdps.read_mdp", path, discount=discount)
+    names = {name: getattr(mdp, name) for name in ("state_names", "action_names")}
+    data, line = _frames(arguments, names, states=arguments.states, actions=arguments.actions)
+    for name, labels in names.items():
+        line = line.replace(f"{name}={labels!r}", f"{name}=mdp.{name}")
     if arguments.state_features is not None:
-        with _of(f"--state-features {arguments.state_features}"):
-            features = call("ethogram.mdps.read_state_features", arguments.state_features, mdp)
-        model = call("ethogram.GPIRL", mdp, features)
+        source = str(arguments.state_features)
+        with _of(f"--state-features {source}"):
+            model = ethogram.GPIRL(mdp, ethogram.mdps.read_state_features(source, mdp))
+        text = f"ethogram.mdps.read_state_features({source!r}, mdp)"
     elif arguments.method in OF_FEATURES:
         raise ValueError(
             f"--method {arguments.method} learns what features of states are worth: give --state-features"
         )
     else:
-        number = Code(
-            np.arange(mdp.value.num_states, dtype=float)[:, None],
-            "np.arange(mdp.num_states, dtype=float)[:, None]",
-        )
-        model = call("ethogram.GPIRL", mdp, number, relevance_prior=APART)
-    return Program(data.value, lambda size: model, (f"mdp = {made.text}", f"data = {data.text}"))
+        model = ethogram.GPIRL(mdp, np.arange(float(mdp.num_states))[:, None], relevance_prior=APART)
+        text = f"np.arange(float(mdp.num_states))[:, None], relevance_prior={APART}"
+    return Program(data, (first, line), lambda size: model, model=f"model = ethogram.GPIRL(mdp, {text})")
 
 
 PROGRAMS = {"roles": _roles, "intents": _intents, "choices": _choices, "rewards": _rewards}

@@ -3,6 +3,7 @@
 from ethogram.domains.football import pitch
 from ethogram.domains.labyrinth import maze_occupancy
 from ethogram.plots.axes import density_of
+from ethogram.plots.behaviour import bout_durations, state_intervals, transition_intervals
 from ethogram.plots.choices import error_curve, probability_band, reliability, value_marginals
 from ethogram.plots.colours import category_colours, series_colour
 from ethogram.plots.imitation import failure_curves, policy_roles, step_curves
@@ -17,6 +18,7 @@ from ethogram.plots.timelines import role_timelines, zoomable_timeline
 __all__ = [
     "LiveBelief",
     "anytime_curves",
+    "bout_durations",
     "category_colours",
     "coverage_curve",
     "density_of",
@@ -44,7 +46,9 @@ __all__ = [
     "role_timelines",
     "score_curve",
     "series_colour",
+    "state_intervals",
     "step_curves",
+    "transition_intervals",
     "transition_matrix",
     "value_marginals",
     "zoomable_timeline",

@@ -33,8 +33,9 @@ NOMINAL = np.linspace(0.05, 0.95, 19)
 MOST_FEATURES, MOST_REWARDS = 12, 40
 """Intervals of a forest plot."""
 UPWARDS = ("up", "north", "n", "+y")
-LEAST_CELLS, MOST_MOVES = 6, 0.75
-"""Cells of a grid, and share of the moves that must lead to a neighbour, where only the transitions say it is one."""
+LEAST_CELLS, MOST_MOVES, MOST_BLANK = 6, 0.75, 4
+"""Cells of a grid, and share of the moves that must lead to a neighbour, where only the transitions say it is one; and
+cells per state where names do."""
 
 
 def reward_map(
@@ -100,7 +101,9 @@ def grid_cells(mdp: Any, grid: tuple[int, int] | None = None) -> np.ndarray | No
     named = [re.fullmatch(r"\D*(\d+)\D+(\d+)\D*", name) for name in mdp.state_names or ()]
     if named and all(named):
         cells = np.array([[int(part) for part in match.groups()] for match in named if match])
-        return cells - cells.min(0) if len(np.unique(cells, axis=0)) == count else None
+        cells = cells - cells.min(0)
+        full = np.prod(cells.max(0) + 1.0) <= MOST_BLANK * count
+        return cells if full and len(np.unique(cells, axis=0)) == count else None
     state, action, reached = _moves(mdp.transitions)
     shift = reached - state
     far = abs(shift[abs(shift) > 1])

@@ -304,6 +304,7 @@ def test_scenes_are_checked(unchecked):
     cases = [
         (scenes._replace(positions=wrong), r"scenes\.positions\[2, 3, 1, 0\] is not finite"),
         (scenes._replace(lengths=scenes.lengths + 1), r"scenes\.lengths is in 11\.\.15"),
+        (scenes._replace(lengths=scenes.lengths * 0 + 1), r"scenes\.lengths is in 1\.\.1: give 2 to"),
         (scenes._replace(context=scenes.context[:, :, :1]), "one opponent at least"),
         (scenes._replace(context=scenes.context[:, 1:]), "the same plays and times"),
         (Scenes(*(part[:0] for part in scenes)), "one play at least"),

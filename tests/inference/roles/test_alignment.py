@@ -128,6 +128,8 @@ def test_perfect_roles():
     assert duplicate_share(roles, [0, 0, 0], [4, 4, 4]) == 0.0
     assert duplicate_share(roles, [0, 0, 0], [4, 4, 2]) == 0.0
     assert duplicate_share(np.zeros((2, 4), int), [0, 0], [4, 2]) == 0.5
+    seen = np.array([[True, True, True, True], [False, True, True, True]])
+    assert duplicate_share(np.zeros((2, 4), int), [0, 0], [4, 4], seen) == 0.75
     alone = np.zeros((3, 4), int)  # of whom two have no group, and no agent
     assert duplicate_share(alone, [-1, 3, -1], [4, 4, 4]) == 0.0
     assert duplicate_share(alone, [-1, 3, 3], [4, 4, 4]) == 0.5

@@ -149,7 +149,7 @@ def test_enumerated_fluents_have_the_frequencies_of_the_simulator(name, lamps):
 
 
 def test_names_files_and_hidden_states():
-    with pytest.raises(FileNotFoundError, match="did you mean .*SysAdmin_MDP_ippc2011"):
+    with pytest.raises(FileNotFoundError, match=r"did you mean .*SysAdmin_MDP_ippc2011"):
         read_rddl("SysAdmin", 1)
     with pytest.raises(FileNotFoundError, match="has no instance 11: choose from 1, 2"):
         read_rddl("SysAdmin_MDP_ippc2011", 11)

@@ -12,7 +12,6 @@ import pytest
 import ethogram
 from ethogram.commands import fit_results, main
 from ethogram.commands.fit_tables import Program
-from ethogram.commands.python_code import Code
 from ethogram.fits import Fit
 from ethogram.inference.conjugate import PeerScore, ScoreCurve
 from ethogram.models.data.trajectories import Trajectories
@@ -70,9 +69,8 @@ def results_of(tracks, tmp_path, capsys):
     words = ["fit", str(tracks), *TRACKS, *SHORT, "--missing", "nan", "--out", str(out)]
     assert main([*words, "--num-roles", "1:2"]) == 0
     said = capsys.readouterr().out
-    read = "missing frames: 2 (gaps: 1, longest: 2 frames); missing frames without a row: 2; "
-    read += "frames that lack a feature: 1 without x."
-    assert f"6 sequences of 96 steps in all; features x, y; {read}" in said
+    read = "gaps: 1, longest: 2 frames; missing frames without a row: 2; frames that lack a feature: 1 without x."
+    assert f"6 sequences, 96 frames, 2 missing; features x, y; {read}" in said
     assert {path.name for path in out.iterdir()} == FILES
     found = ethogram.load(out / "fit.ethogram")
     assert found.model.num_roles == 2 and found.data.metadata.name == "tracks.csv"
@@ -86,14 +84,7 @@ def results_of(tracks, tmp_path, capsys):
     states, budget, bouts = (
         pandas.read_csv(out / f"{name}.csv") for name in ("states", "time_budget", "bouts")
     )
-    assert len(states) == 94 and list(states.columns) == [
-        "sequence",
-        "time",
-        "x",
-        "y",
-        "state",
-        "probability",
-    ]
+    assert len(states) == 94 and states.columns.tolist() == "sequence time x y state probability".split()
     assert set(budget["sequence"]) == set(states["sequence"]) == set(bouts["sequence"]) == {*range(6)}
     assert budget.groupby("sequence")["mean"].sum().round(6).eq(1).all() and bouts["frames"].sum() == 94
     page = (out / "report.html").read_text()
@@ -149,10 +140,10 @@ def test_scores_of_peers_are_printed_beside_those_of_intents(monkeypatch, capsys
     monkeypatch.setattr(fit_results, "heldout_score_curve", scored)
     data = Trajectories.from_list(states=[[0, 1], [1]], actions=[[0, 1], [1]])
     settings = {"restarts": 2, "checkpoint": "fit.ckpt"}
-    model = Code(AgentMarkov(2, 2, truncation=3), "")
-    fit_results._print_peers(None, Program(data.take([0]), lambda size: model, ()), "auto", settings)
+    model = AgentMarkov(2, 2, truncation=3)
+    fit_results._print_peers(None, Program(data.take([0]), (), lambda size: model), "auto", settings)
     assert not capsys.readouterr().out and not seen
-    fit_results._print_peers(None, Program(data, lambda size: model, ()), "auto", settings)
+    fit_results._print_peers(None, Program(data, (), lambda size: model), "auto", settings)
     *_, first, second = capsys.readouterr().out.splitlines()
     assert first.split() == ["up", "to", "3", "intents", "-0.7500", "0.0000"]
     assert second.split() == ["p(a", "|", "s)", "-0.5000", "0.0200"]

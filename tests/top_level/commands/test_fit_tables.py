@@ -131,7 +131,7 @@ def test_code_of_the_report_makes_the_same_fit(reached, tmp_path, monkeypatch, t
         kept.update(key=key, model=model, data=data, method=method, settings=settings)
 
     monkeypatch.setattr(ethogram, "fit", recorded)
-    exec(fit_results._script(read, read.sizes[0], arguments), {})
+    exec(fit_results._script(read, read.make_model(read.sizes[0]), arguments), {})
     assert jax.tree.structure((kept["model"], kept["data"])) == jax.tree.structure((model, data))
     for one, other in zip(*map(jax.tree.leaves, ((kept["model"], kept["data"]), (model, data))), strict=True):
         np.testing.assert_array_equal(one, other)

@@ -1,0 +1,147 @@
+"""Plots of tables of behaviour: time budgets, usage and dwell times by level, durations of bouts, and transitions.
+
+Every function draws into Matplotlib axes, given or new, and returns them. States have the colours of `category_colours`
+in the order in which the table has them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ethogram.plots.axes import axes_or_new, default_title, legend_beside
+from ethogram.plots.colours import category_colours
+
+__all__ = ["bout_durations", "state_intervals", "transition_intervals"]
+
+UNITS = (("days", 86400.0), ("h", 3600.0), ("min", 60.0), ("s", 1.0))
+WIDTH = 0.7
+"""Of the states of one level, whose levels are 1 apart."""
+
+
+def state_intervals(table: Any, ax: Any = None) -> Any:
+    """Axes with mean and interval of every state: points beside each other by level, or curves over hours and days.
+
+    Parameters
+    ----------
+    table : of `Fit.time_budget`, `Fit.usage` or `Fit.dwell_times`, of a difference or not.
+    ax : axes to draw into.
+    """
+    if not {"mean", "lower", "upper"} <= {*getattr(table, "columns", ())} or "state" not in table.index.names:
+        raise ValueError(
+            "table has no mean, lower, upper and state: give one of fit.time_budget, usage or dwell_times"
+        )
+    axes = axes_or_new(ax, (7, 3.5))
+    states = list(dict.fromkeys(table.index.get_level_values("state")))
+    unit, values = _numbers(table[["mean", "lower", "upper"]])
+    by = [name for name in table.index.names if name != "state"]
+    keys = table.index.droplevel("state") if by else np.zeros(len(table))
+    levels = list(dict.fromkeys(keys))
+    ordered = len(by) == 1 and len(levels) > 1 and by[0] in ("hour", "day", "month")
+    places = np.array(levels if ordered else np.arange(len(levels)))
+    for number, (state, colour) in enumerate(zip(states, category_colours(len(states)), strict=True)):
+        rows = table.index.get_level_values("state") == state
+        mean, lower, upper = values[rows].T
+        x = places[[levels.index(key) for key in np.asarray(keys, object)[rows]]]
+        if ordered:
+            axes.plot(x, mean, color=colour, label=str(state))
+            axes.fill_between(x, lower, upper, color=colour, alpha=0.25, linewidth=0)
+            continue
+        x = x + WIDTH * ((number + 0.5) / len(states) - 0.5)
+        errors = (mean - lower, upper - mean)
+        axes.errorbar(x, mean, np.nan_to_num(errors), fmt="o", color=colour, capsize=2, label=str(state))
+    if not ordered:
+        titles = [", ".join(map(str, each if isinstance(each, tuple) else (each,))) for each in levels]
+        turned: dict[str, Any] = {"rotation": 40, "ha": "right"} if sum(map(len, titles)) > 30 else {}
+        axes.set_xticks(places, titles if by else [""] * len(levels), **turned)
+    axes.set_xlabel(", ".join(by))
+    axes.set_ylabel(f"duration ({unit})" if unit else "share")
+    if np.nanmin(values) < 0:
+        axes.axhline(0, color="0.6", linewidth=1)
+    else:
+        axes.set_ylim(0, None)
+    legend_beside(axes, "state")
+    return axes
+
+
+def _numbers(table: Any) -> tuple[str, np.ndarray]:
+    """Values as floats, in a readable unit where they are durations, and that unit, or none."""
+    if table.dtypes.iloc[0].kind != "m":
+        shares = float(np.nanmax(table.to_numpy(float))) <= 1 + 1e-9
+        return ("" if shares else "frames or units of time"), table.to_numpy(float)
+    seconds = np.stack([table[name].dt.total_seconds() for name in table], axis=1)
+    largest = np.nanmax(np.abs(seconds))
+    unit, size = next((each for each in UNITS if largest >= 2 * each[1]), UNITS[-1])
+    return unit, seconds / size
+
+
+def bout_durations(bouts: Any, ax: Any = None) -> Any:
+    """Axes with the share of bouts of each state that last longer than a duration, on a logarithmic axis.
+
+    Bouts whose end a gap or the end of the recording cuts off count until then (Kaplan, Meier 1958); those whose start
+    is cut off are left out, since nobody knows how long they had lasted.
+
+    Parameters
+    ----------
+    bouts : of `Fit.bouts`.
+    ax : axes to draw into.
+    """
+    from scipy.stats import CensoredData, ecdf
+
+    if not {"state", "duration", "cut"} <= {*getattr(bouts, "columns", ())}:
+        raise ValueError("bouts has no state, duration and cut: give the table of fit.bouts")
+    axes = axes_or_new(ax, (6, 3.5))
+    whole = bouts[~bouts["cut"].isin(["start", "both"])]
+    if whole.empty:
+        raise ValueError("bouts has none whose start was recorded")
+    unit, durations = _numbers(whole[["duration"]])
+    states = list(bouts["state"].cat.categories)
+    for state, colour in zip(states, category_colours(len(states)), strict=True):
+        rows = (whole["state"] == state).to_numpy()
+        ended = (whole["cut"] == "").to_numpy()
+        if not (rows & ended).any():
+            continue
+        data = CensoredData(durations[rows & ended, 0], right=durations[rows & ~ended, 0])
+        curve = ecdf(data).sf
+        label = f"{state} ({int(rows.sum())})"
+        axes.step(curve.quantiles, curve.probabilities, where="post", color=colour, label=label)
+    axes.set(xscale="log", ylim=(0, 1), ylabel="share that lasts longer")
+    axes.set_xlabel(f"duration ({unit or 'units of time, or frames'})")
+    axes.xaxis.set_major_formatter("{x:g}")
+    legend_beside(axes, "state (bouts)")
+    default_title(axes, "durations of bouts")
+    return axes
+
+
+def transition_intervals(table: Any, ax: Any = None) -> Any:
+    """Axes with the mean and interval of every transition probability, in percent, as a matrix.
+
+    Parameters
+    ----------
+    table : of `Fit.transitions`, without `by`.
+    ax : axes to draw into.
+    """
+    if list(getattr(table.index, "names", ())) != ["state", "next_state"]:
+        raise ValueError(
+            f"table has the index {list(table.index.names)}: give one of fit.transitions without by"
+        )
+    axes = axes_or_new(ax, (5.5, 4.5))
+    names = list(dict.fromkeys([*table.index.get_level_values(0), *table.index.get_level_values(1)]))
+    shown = np.full((len(names), len(names)), np.nan)
+    for (state, following), row in table.iterrows():
+        place = names.index(state), names.index(following)
+        shown[place] = 100 * row["mean"]
+        if np.isfinite(row["mean"]):
+            text = f"{100 * row['mean']:.0f}\n{100 * row['lower']:.0f}–{100 * row['upper']:.0f}"
+            look = {
+                "color": "white" if row["mean"] > 0.6 else "black",
+                "fontsize": 9 if len(names) < 7 else 6,
+            }
+            axes.text(place[1], place[0], text, ha="center", va="center", **look)
+    axes.imshow(shown, cmap="Blues", vmin=0, vmax=100)
+    axes.set_xticks(range(len(names)), names, rotation=30, ha="right")
+    axes.set_yticks(range(len(names)), names)
+    axes.set(xlabel="next state", ylabel="state")
+    default_title(axes, "transitions, %: mean and interval")
+    return axes
