@@ -80,6 +80,7 @@ def test_pages_say_what_was_found_fold_parameters_and_cite(roles, tmp_path):
     assert f"Version {ethogram.__version__}" in page and "Le, Hoang M." in page and "(2017)" in page
 
 
+@pytest.mark.slow
 def test_findings_of_choices_rewards_and_answers(choices, rewards, answer):
     data = choices.data._replace(
         features=np.concatenate([choices.data.features, choices.data.features[:, ::-1] ** 2], -1),
@@ -98,7 +99,7 @@ def test_findings_of_choices_rewards_and_answers(choices, rewards, answer):
     (effects,) = found.tables.values()
     assert (effects.loc["speed"]["mean"] > 0).all() and (effects.loc["fare"]["upper"] < 0).all()
     best = findings(rewards)
-    assert best.sentences[0].startswith("The largest reward is that of 2, ")
+    assert best.sentences[0].startswith("The largest reward is that of state 2, ")
     assert findings(answer).sentences[0].startswith("The assignment: ")
 
 
