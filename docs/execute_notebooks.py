@@ -17,6 +17,7 @@ import gc
 import io
 import json
 import os
+import re
 import resource
 import sys
 import tempfile
@@ -79,11 +80,17 @@ def execute(paths: list[Path], out: Path) -> None:
     import nbformat
     from nbclient import NotebookClient
 
+    os.environ["PYTHONWARNINGS"] = "ignore:IProgress not found"
     out.mkdir(parents=True, exist_ok=True)
     for path in paths:
         start, notebook = _kernels_time(), jupytext.read(path)
         with tempfile.TemporaryDirectory() as folder:
             NotebookClient(notebook, timeout=None, resources={"metadata": {"path": folder}}).execute()
+        for output in (each for cell in notebook.cells for each in cell.get("outputs", ())):
+            if output.get("name") == "stderr":  # the places of warnings are those of a machine
+                output["text"] = re.sub(
+                    r"^/\S+:\d+: (\w+: .*)\n(?:  .*\n)?", r"\1\n", output["text"], flags=re.M
+                )
         nbformat.write(notebook, out / f"{path.stem}.ipynb")
         print(f"{path.name}: {_kernels_time() - start:.0f} CPU s", file=sys.stderr)
 

@@ -76,7 +76,7 @@ print(
 # %%
 train, test = data.split(jax.random.key(1), test_fraction=0.25)
 held = ethogram.fit(jax.random.key(2), model, train, "nuts", **settings)
-figure, axes = plt.subplots(figsize=(4, 4), layout="constrained")
+figure, axes = plt.subplots(figsize=(7, 3.6), layout="constrained")
 plots.reliability(ethogram.choices.calibration(held.predict(test), test, 8), axes)
 plt.show()
 score = held.score(test)
