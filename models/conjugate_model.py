@@ -295,10 +295,10 @@ class ConjugateModel(Exportable, abc.ABC, declares_hooks=True):
 
 def has_labels(model: Any) -> bool:
     """Whether draws of a model have labels of hidden states, which chains may switch: sites with its `label_dims`."""
-    own = isinstance(model, ConjugateModel) and overrides(model, "observation")
-    return getattr(
-        model, "switches", own and any({*model.label_dims} & {*dims} for dims in model.site_dims().values())
-    )
+    if not isinstance(model, ConjugateModel):
+        return getattr(model, "switches", False)
+    labelled = any({*model.label_dims} & {*dims} for dims in model.site_dims().values())
+    return labelled and overrides(model, "observation")
 
 
 def steps_by_entry(model: Exportable, data: Trajectories) -> Int[np.ndarray, "entry"]:

@@ -6,6 +6,7 @@ import dataclasses
 import html
 import re
 from pathlib import Path
+from typing import ClassVar
 
 import jax
 import numpy as np
@@ -18,7 +19,10 @@ from ethogram.fits.findings import findings
 from ethogram.fits.fit_object import Fit
 from ethogram.fits.report import write_report
 from ethogram.inference import storage
+from ethogram.models.conjugate_model import ConjugateModel, has_labels
 from ethogram.models.data import Metadata
+from ethogram.models.families import Beta
+from ethogram.models.model_object import model_object
 
 KEY = jax.random.key(0)
 MODELS = [
@@ -53,6 +57,28 @@ def test_the_code_of_a_call_has_key_settings_and_what_it_cannot_make():
     split = jax.random.split(jax.random.key(0))[0]
     key = re.search(r"wrap_key_data\(.*?\)\)", call_as_code(split, MODELS[3], None, "nuts", {})).group()
     assert (eval(f"jax.random.{key}") == split).all()
+
+
+@model_object
+class Own(ConjugateModel):
+    """A model that this package does not have, with states by its own word, and counts of switches."""
+
+    label_dims: ClassVar[tuple[str, ...]] = ("mood", "next_mood")
+
+    share: float = 0.5
+    switches: float = 1.0
+
+    def prior(self):
+        return {"share": Beta.from_standard(1.0, 1.0)}
+
+    def log_normalizer(self, expected, batch):
+        return 0.0
+
+
+def test_the_code_of_a_model_of_ones_own_imports_it():
+    text = call_as_code(KEY, Own(0.25), np.ones(1), "cavi", {}, ["data = read()"])
+    assert f"import {__name__}\n\ndata = read()\nmodel = {__name__}.Own(share=0.25)\n" in text
+    assert not has_labels(Own())  # a prior count of switches is none
 
 
 @pytest.mark.slow
