@@ -270,7 +270,8 @@ class Fit:
     ) -> Any:
         """Shares of the bouts that are of each hidden state, and the expected number of ``bouts``.
 
-        A bout is a run of one state in consecutive recorded frames. Parameters and errors are those of
+        A bout is a run of one state along a path drawn from the posterior, through missing frames too, so that gaps do
+        not count a long bout twice; bouts without a recorded frame do not count. Parameters and errors are those of
         :meth:`time_budget`.
         """
         return behaviour.usage(self._count(by, data, num_draws, resample), probability, difference)
@@ -320,9 +321,10 @@ class Fit:
 
         Returns
         -------
-        A pandas DataFrame with one row per bout: labels of the sequence, ``state``, times ``start`` and ``stop`` of its
-        first and last frame, ``frames``, ``duration``, mean ``probability`` of the state, and ``cut``: ``"start"``,
-        ``"end"`` or ``"both"`` where a gap or the end of the recording cuts it, else empty.
+        A pandas DataFrame with one row per bout: labels of the sequence, ``state``, ``first_frame``, its place in the
+        recording from 0, times ``start`` and ``stop`` of its first and last frame (since the start, in the unit of
+        ``duration``, where the data have no times), ``frames``, ``duration``, mean ``probability`` of the state, and
+        ``cut``: ``"start"``, ``"end"`` or ``"both"`` where a gap or the end of the recording cuts it, else empty.
         """
         return behaviour.bouts(self.states(data))
 
