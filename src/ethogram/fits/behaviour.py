@@ -268,7 +268,14 @@ def dwell_times(counted: Counted, data: Trajectories, probability: float, differ
     durations = _ratio(inside, inside - np.diagonal(pairs, axis1=-2, axis2=-1))
     further = {"ends": expected.sum(-1) - np.diagonal(expected, axis1=-2, axis2=-1)}
     found = _table(counted, durations, {"state": counted.names}, probability, difference, further)
-    return _in_time(found, ("mean", "lower", "upper"), data)
+    found = _in_time(found, ("mean", "lower", "upper"), data)
+    unit = data.metadata.time_unit or ("frames" if data.metadata.frame_rate is None else "units of time")
+    if data.metadata.time_kind is not None and found["mean"].dtype.kind == "m":
+        unit = "s"
+        if difference is not None:  # durations below 0 print as -1 days +23:59:59
+            found = found.apply(lambda column: column.dt.total_seconds())
+    found.attrs["unit"] = unit
+    return found
 
 
 def transitions(counted: Counted, per: str, probability: float, difference: Any) -> Any:

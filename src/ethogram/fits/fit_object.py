@@ -86,6 +86,7 @@ class Fit:
         self.model, self.data, self.method, self.method_reason = model, data, method, method_reason
         self.result, self.seconds, self.code = result, seconds, code
         self._key, self._system, self._names = key, system_of(model, result), dict(names or {})
+        self._paths: dict[int, np.ndarray] = {}  # of its own data, the last number of draws only
 
     def __repr__(self) -> str:
         return f"Fit({type(self.model).__name__}, method={self.method!r}, {self.seconds:.1f} s)"
@@ -154,7 +155,9 @@ class Fit:
         named = renamed(self._system.num_states(self), names, self._names)
         given = (self.model, self.data, self.method, self.method_reason, self.result, self.seconds, self._key)
         code = f"{self.code}\nfit = fit.rename({dict(names)!r})" if self.code else ""
-        return Fit(*given, names=named, code=code)
+        fit = Fit(*given, names=named, code=code)
+        fit._paths = self._paths
+        return fit
 
     def _require_states(self) -> None:
         if not self._system.num_states(self):
@@ -202,8 +205,13 @@ class Fit:
         TypeError, ValueError : the model has no hidden states, or scores groups jointly (exclusive roles).
         """
         require_integer("num_draws", num_draws, 1)
+        return self._sample_paths(num_draws, data).copy()
+
+    def _sample_paths(self, num_draws: int, data: Any) -> np.ndarray:
         self._require_states()
         given = self._data(data)
+        if given is self.data and num_draws in self._paths:
+            return self._paths[num_draws]
         described = self.draws().model
         model = described if overrides(described, "observation") else described.scoring_model()
         model.check(given)
@@ -212,11 +220,16 @@ class Fit:
                 "the model has exclusive roles, whose paths are not sampled: read the most probable ones, fit.states()"
             )
         draws = some_draws(self, num_draws)
-        return sampled_paths(self._key, model.bound_to(given), draws, given, self.states(given).probability)
+        paths = sampled_paths(self._key, model.bound_to(given), draws, given, self.states(given).probability)
+        if given is self.data:
+            self._paths.clear()
+            self._paths[num_draws] = paths
+        return paths
 
     def _count(self, by: Any, data: Any, num_draws: int, resample: str | None) -> behaviour.Counted:
         given = self._data(data)
-        return behaviour.count(self.sample_paths(num_draws, given), given, self.state_names, by, resample)
+        require_integer("num_draws", num_draws, 1)
+        return behaviour.count(self._sample_paths(num_draws, given), given, self.state_names, by, resample)
 
     def time_budget(
         self,
@@ -290,7 +303,8 @@ class Fit:
 
         Recorded steps in the state per end of a bout, so that bouts that a gap or the end of a recording cuts count as
         long as they were seen: the maximum likelihood estimate where ends do not depend on how long a bout has lasted.
-        NaN where no end was seen. Parameters and errors are those of :meth:`time_budget`.
+        NaN where no end was seen. Of dates they are timedeltas, and differences are seconds; ``attrs["unit"]`` is the
+        unit of numbers. Parameters and errors are those of :meth:`time_budget`.
         """
         counted = self._count(by, data, num_draws, resample)
         return behaviour.dwell_times(counted, self._data(data), probability, difference)

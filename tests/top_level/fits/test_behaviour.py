@@ -62,9 +62,8 @@ def test_levels_are_hours_in_the_zone_and_ones_own(data):
 
 def test_dwell_times_and_transitions_end_at_gaps_and_usage_does_not(data):
     used = behaviour.usage(counted(data), 0.9, None)
-    starts = np.array(
-        [[2 + 1, 1 + 1], [1 + 1, 2 + 1]]
-    )  # (draw, state); a walk of the first draw outlasts the gap
+    # A walk of the first draw outlasts the gap.
+    starts = np.array([[2 + 1, 1 + 1], [1 + 1, 2 + 1]])  # (draw, state)
     assert used["mean"].to_numpy() == pytest.approx((starts / starts.sum(1, keepdims=True)).mean(0))
     pairs = np.array([[[2, 1], [2, 1]], [[2, 1], [1, 2]]])  # of neighbours that are both recorded
     every = behaviour.transitions(counted(data), "frame", 0.9, None)
@@ -76,6 +75,12 @@ def test_dwell_times_and_transitions_end_at_gaps_and_usage_does_not(data):
     dwell = behaviour.dwell_times(counted(data), data, 0.9, None)
     frames = (pairs.sum(-1) / (pairs.sum(-1) - np.diagonal(pairs, axis1=1, axis2=2))).mean(0)
     assert [each / pandas.Timedelta(minutes=30) for each in dwell["mean"]] == pytest.approx(frames.tolist())
+    sex = {"sex": {"ada": "f", "bo": "m"}}
+    less = behaviour.dwell_times(counted(data, by=sex), data, 0.9, ("f", "m"))
+    assert less["mean"]["f - m", "walk"] == pytest.approx(
+        -1800
+    )  # 1 - 2 frames; of the second draw no end was seen
+    assert less.attrs["unit"] == "s"
 
 
 def test_resampling_animals_widens_intervals_and_keeps_single_ones(data):
