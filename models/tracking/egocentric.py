@@ -131,8 +131,8 @@ def _without_swaps(places: np.ndarray, ahead: np.ndarray, names: tuple[str, str]
     elif swapped == "warn" and 0 < number < OFTEN * frames:
         sequence, frame = (int(each[0]) for each in np.nonzero(found))
         warn_user(
-            f"in {number} of {frames} frames the axis from {names[1]} to {names[0]} points backwards, at most {SHORT} in "
-            f"a row, first in frame {frame} of sequence {sequence}: where keypoints are swapped, give egocentric "
+            f"in {number} of {frames} frames the axis from {names[1]} to {names[0]} points backwards, at most {SHORT} "
+            f"in a row, first in frame {frame} of sequence {sequence}: where keypoints are swapped, give egocentric "
             'swapped="missing", else "keep"'
         )
     return places
