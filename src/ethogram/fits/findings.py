@@ -62,7 +62,14 @@ def _of_states(fit: Any) -> Findings:
         labels = getattr(fit.data, field)
         if labels is not None and 2 <= len(np.unique(labels)) <= MOST_LEVELS:
             tables[f"Shares of the time by {field}"] = fit.time_budget(by=field)
-    return Findings(sentences, tables)
+    used = budget.index[budget["mean"] > 0]
+    return Findings(sentences, {title: _of_those(used, table) for title, table in tables.items()})
+
+
+def _of_those(states: Any, table: Any) -> Any:
+    """Rows of these states, and of changes between them."""
+    levels = [name for name in ("state", "next_state") if name in table.index.names]
+    return table[np.all([table.index.get_level_values(level).isin(states) for level in levels], axis=0)]
 
 
 def _bouts(mean: Any, unit: str | None) -> str:

@@ -6,10 +6,12 @@ import dataclasses
 import html
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import ClassVar
 
 import jax
 import numpy as np
+import pandas
 import pytest
 
 import ethogram
@@ -141,3 +143,19 @@ def test_citations_are_those_of_the_file():
     titles = re.findall(r"title: (.*)", text)
     assert all(any(title in paper for title in titles) for paper in PAPERS.values())
     assert "name: The ethogram developers" in text and SOFTWARE.startswith("The ethogram developers")
+
+
+def test_tables_leave_out_states_that_no_path_has():
+    budget = pandas.DataFrame({"mean": [0.5, 0.0, 0.5]}, pandas.Index(["0", "1", "2"], name="state"))
+    pairs = pandas.MultiIndex.from_product([budget.index, budget.index], names=["state", "next_state"])
+    found = SimpleNamespace(
+        model=object(),
+        state_names=("0", "1", "2"),
+        data=SimpleNamespace(metadata=Metadata(), group=None, agent=None),
+        time_budget=lambda: budget.assign(lower=0.0, upper=1.0),
+        dwell_times=lambda: budget * 4,
+        transitions=lambda: pandas.DataFrame({"mean": np.arange(9)}, pairs),
+    )
+    tables = findings(found).tables
+    assert tables["Durations of bouts"].index.tolist() == ["0", "2"]
+    assert tables["Next states"]["mean"].tolist() == [0, 2, 6, 8]
