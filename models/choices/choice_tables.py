@@ -53,7 +53,10 @@ def read_long(
     twice = np.bincount(cell, minlength=count * width) > 1
     if twice.any():
         index, which = divmod(int(twice.argmax()), width)
-        raise ValueError(f"{place(index)} repeats option {_name(metadata, which)}: pass one row per option")
+        raise ValueError(
+            f"{place(index)} repeats option {_name(metadata, which)}: pass one row per option, and all columns that "
+            "identify a decision, such as person and task"
+        )
     there = np.ones(columns.num_rows, bool)
     if available is not None:
         there = _truths(columns.complete(available), available)

@@ -82,10 +82,13 @@ class ChoiceProblem(NamedTuple):
     ----------
     data : the decisions.
     design : (decision, option, parameter); utilities are ``design @ theta``.
+    unit : (parameter,) of the sites ``theta_scaled`` and ``loc_scaled``, which are then sampled in place of ``theta``
+        without subjects, and of ``loc``; None samples these as they are.
     """
 
     data: Decisions
     design: Float[HostOrDevice, "decision option parameter"]
+    unit: Float[HostOrDevice, "parameter"] | None = None
 
     def without_names(self) -> ChoiceProblem:
         """The problem with the number of subjects in place of all names, which would be part of compiled programs."""
@@ -195,9 +198,10 @@ class NoisyMDP(Exportable):
             shape = self.shape_of_kappa(data)
             kappa = numpyro.sample("kappa", kappa.expand(shape).to_event(len(shape)) if shape else kappa)
         if data.subject is None:
-            theta = numpyro.sample("theta", self._prior(0.0, kappa, data))
+            theta = _sampled("theta", self._prior(0.0, kappa, data), problem.unit)
         else:
-            loc = numpyro.sample("loc", _normal(0.0, np.array([sum(self.sizes(data))]), self.loc_kappa))
+            prior = _normal(0.0, np.array([sum(self.sizes(data))]), self.loc_kappa)
+            loc = _sampled("loc", prior, problem.unit)
             for name, value in self.parts(loc, data).items():
                 numpyro.deterministic(f"{name}_loc", value)
             with numpyro.plate("subject", data.num_subjects):
@@ -420,7 +424,7 @@ class NoisyMDP(Exportable):
 
     def separating(self, data: Decisions | ChoiceProblem) -> tuple[Decisions, Separation | None]:
         """The decisions on the host, and a direction of theta that no choice of them contradicts."""
-        known, design = data if isinstance(data, ChoiceProblem) else (data, None)
+        known, design = data[:2] if isinstance(data, ChoiceProblem) else (data, None)
         made: Decisions = jax.tree.map(np.asarray, known)
         design = self.design(made) if design is None else design
         choice = np.where(weights_of(made) > 0, made.choice, -1)
@@ -442,6 +446,16 @@ def _normal(loc: Any, counts: np.ndarray, *variances: Any) -> dist.Distribution:
     scales = xp.sqrt(xp.concatenate(each))
     means = loc if np.ndim(loc) else np.full(scales.shape, loc, scales.dtype)
     return dist.Normal(means, scales, validate_args=False).to_event(1)
+
+
+def _sampled(name: str, prior: Any, unit: Any) -> Any:
+    """A site of this prior, or where there are units the site in these, and the product as deterministic."""
+    if unit is None:
+        return numpyro.sample(name, prior)
+    if not isinstance(prior, FlatPrior):
+        each = prior.base_dist
+        prior = dist.Normal(each.loc / unit, each.scale / unit, validate_args=False).to_event(1)
+    return numpyro.deterministic(name, unit * numpyro.sample(f"{name}_scaled", prior))
 
 
 def _near_zero(design: np.ndarray, legal: Any) -> np.ndarray:

@@ -20,6 +20,7 @@ from ethogram.inference.nuts_chains import run_chains
 from ethogram.inference.refresh import refresh_posterior
 from ethogram.inference.sampled_posterior import SampledPosterior
 from ethogram.models.arguments import require_flag, require_integer, require_number
+from ethogram.models.choices.decisions import weights_of
 from ethogram.models.conjugate_model import has_labels, require_informative
 from ethogram.models.data import Trajectories, group_labels
 
@@ -286,7 +287,27 @@ def _nuts_of_choices(key: Array, model: Any, data: Any, settings: Mapping[str, A
     several = problem.data.subject is not None  # a dense matrix of many subjects cannot be estimated
     kernel = {"dense_mass": not several, "centred": False, **settings}
     non_centred = ("theta",) if not kernel.pop("centred") and several else ()
-    return SampledPosterior(model, *_chains(key, model, problem.without_names(), kernel, non_centred))
+    # Starts and masses that a caller gives are those of theta and loc themselves.
+    if not (
+        kernel.keys() & {"init_strategy", "inverse_mass_matrix"} or isinstance(kernel["dense_mass"], list)
+    ):
+        problem = problem._replace(unit=_units(problem))
+    found = _chains(key, model, problem.without_names(), kernel, non_centred)
+    sites = {name: site for name, site in found.sites.items() if not name.endswith("_scaled")}
+    return SampledPosterior(model, sites, found.statistics)
+
+
+def _units(problem: Any) -> np.ndarray:
+    """About the posterior standard deviations of theta, in whatever units the features are.
+
+    They are those of the information where all values are zero, and all legal options of a decision alike.
+    """
+    legal = np.asarray(problem.data.legal)
+    share = (legal / legal.sum(-1, keepdims=True))[..., None]
+    design = np.where(legal[..., None], np.asarray(problem.design, float), 0)
+    apart = share * (design - (share * design).sum(1, keepdims=True)) ** 2
+    information = weights_of(problem.data, known=True) @ apart.sum(1)
+    return 1 / np.sqrt(np.maximum(information, 1 / 25))
 
 
 def _nuts_of_rewards(key: Array, model: Any, data: Any, settings: Mapping[str, Any]) -> SampledPosterior:

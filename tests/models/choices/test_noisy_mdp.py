@@ -366,3 +366,17 @@ def test_features_far_from_zero_keep_their_differences_in_single_precision():
             utilities = np.asarray(model.utilities(theta, jax.device_put(problem)))
             chances.append(np.where(legal, utilities - utilities[:, :1], 0))
     np.testing.assert_allclose(chances[1], chances[0], atol=1e-5)
+
+
+def test_units_change_the_sampled_site_and_not_the_posterior():
+    data = chain_decisions()
+    model = NoisyMDP(4.0)
+    problem = model.check(data)
+    unit = np.array([0.01, 1.0, 300.0], np.float32)
+    points = np.random.default_rng(0).normal(size=(2, 3)).astype(np.float32)
+    plain = [joint(model, problem, point)[0] for point in points]
+    units = problem._replace(unit=unit)
+    scaled = [log_density(model, (units,), {}, {"theta_scaled": point / unit})[0] for point in points]
+    np.testing.assert_allclose(scaled[0] - scaled[1], plain[0] - plain[1], rtol=1e-4)
+    held = substitute(seed(model, jax.random.key(0)), data={"theta_scaled": points[0] / unit})
+    np.testing.assert_allclose(trace(held).get_trace(units)["theta"]["value"], points[0], rtol=1e-6)

@@ -202,3 +202,21 @@ def test_what_is_no_model_and_missing_data_are_named(role_data):
             fits.fit(jax.random.key(0), role_data[0], unseen, method)
     with pytest.raises(TypeError, match="takes no data"):
         fits.fit(jax.random.key(0), diagnosis.heating_query(), role_data[1])
+
+
+def test_units_of_choices_follow_the_units_of_their_features():
+    """A price in cents starts chains as the same price in hundreds of euros does; unknown choices have no part."""
+    random = np.random.default_rng(1)
+    features, choice = random.normal(5.0, 1.0, (60, 3, 2)), random.integers(3, size=60)
+    legal = np.repeat([[True, True, True], [True, False, True]], 30, axis=0)
+    model = ethogram.NoisyMDP(kind="features")
+
+    def units(scale):
+        data = ethogram.Decisions.from_list(
+            features * scale, np.where(np.arange(60) < 3, -1, choice)
+        )._replace(legal=legal)
+        return methods._units(model.check(data))
+
+    found = units(np.ones(2))
+    np.testing.assert_allclose(units(np.array([1e4, 0.1])), found / np.array([1e4, 0.1]), rtol=1e-9)
+    assert ((found > 0.1) & (found < 0.3)).all()
