@@ -207,7 +207,7 @@ def test_what_is_no_model_and_missing_data_are_named(role_data):
 def test_units_of_choices_follow_the_units_of_their_features():
     """A price in cents starts chains as the same price in hundreds of euros does; unknown choices have no part."""
     random = np.random.default_rng(1)
-    features, choice = random.normal(5.0, 1.0, (60, 3, 2)), random.integers(3, size=60)
+    features, choice = random.normal(5.0, 1.0, (60, 3, 2)), 2 * random.integers(2, size=60)
     legal = np.repeat([[True, True, True], [True, False, True]], 30, axis=0)
     model = ethogram.NoisyMDP(kind="features")
 
