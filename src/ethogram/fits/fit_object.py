@@ -11,14 +11,13 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float, Int
 
-from ethogram.fits import behaviour
+from ethogram.fits import behaviour, checks, figures
 from ethogram.fits.as_code import as_code
 from ethogram.fits.estimates import estimates
 from ethogram.fits.new_data import by_group, mean_and_error, require_alike
 from ethogram.fits.states import HiddenStates, names_of_states, renamed, warn_of_rare
 from ethogram.fits.systems import NUM_DRAWS, answer_dataset, some_draws, system_of
 from ethogram.inference import storage
-from ethogram.inference.conjugate import load_posterior
 from ethogram.inference.draws import Draws, ExportsDraws
 from ethogram.inference.export import to_arviz
 from ethogram.inference.sampled_paths import sampled_paths
@@ -29,7 +28,7 @@ from ethogram.models.printing import short_repr
 from ethogram.models.roles import RoleHMM
 from ethogram.plots.axes import figure_or_new, show_plainly
 
-__all__ = ["Fit", "Score", "load"]
+__all__ = ["Fit", "Score"]
 
 NUM_PATHS = 100
 """Draws of the paths of hidden states."""
@@ -343,6 +342,32 @@ class Fit:
         """
         return behaviour.bouts(self.states(data))
 
+    def residuals(self, data: Any = None) -> Float[np.ndarray, "sequence time feature"]:
+        """Forecast pseudo-residuals of roles: standard normal where the model is true, NaN where a feature is missing.
+
+        Zucchini, MacDonald, Langrock (2016), "Hidden Markov models for time series", section 6.2.3.
+
+        Raises
+        ------
+        TypeError : the model is no `RoleHMM` with frames that are independent given the state.
+        """
+        given = self._data(data)
+        return checks.pseudo_residuals(self._key, checks.checked(self, given), some_draws(self, 10), given)
+
+    def plot_checks(self, figure: Any = None) -> Any:
+        """A figure of how well roles explain their data: pseudo-residuals, their autocorrelation, and paths.
+
+        States that last otherwise than in a Markov chain, and features of another distribution, are seen in it.
+
+        Parameters
+        ----------
+        figure : empty matplotlib Figure to draw into; a new one of pyplot where None.
+        """
+        figure = figure_or_new(figure, (11, 7))
+        figures.draw_checks(self, some_draws(self, NUM_PATHS), figure)
+        show_plainly(figure)
+        return figure
+
     def predict(self, data: Any = None, **settings: int) -> Any:
         """What the agents do next, or in new data, averaged over the posterior.
 
@@ -471,25 +496,3 @@ class Fit:
             return self.data
         require_alike(data, self.data, self.model)
         return data
-
-
-def load(path: str | os.PathLike) -> Any:
-    """Read a :class:`Fit`, or a posterior, that was written by its ``save`` method.
-
-    Raises
-    ------
-    FileNotFoundError : there is no such file.
-    ValueError : the file is truncated, or holds something else.
-    """
-    content = storage.read(path)
-    if not (isinstance(content, dict) and isinstance(content.get("fit"), dict)):
-        return load_posterior(path)
-    found = content["fit"]
-    kinds = {"method": str, "method_reason": str, "seconds": float, "key": Array, "names": dict, "code": str}
-    wrong = [name for name, kind in kinds.items() if not isinstance(found.get(name), kind)]
-    missing = sorted(found.keys() ^ {*kinds, "model", "data", "result"}) or wrong
-    if missing:
-        raise ValueError(
-            f"{os.fspath(path)} cannot be read: {', '.join(missing)} of the fit is missing or wrong"
-        )
-    return Fit(**found)
