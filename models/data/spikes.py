@@ -70,9 +70,8 @@ def find_spikes(
         if len(moving) < LEAST:
             return removed, ""
         usual = moving[int(LARGE * len(moving))]
-        in_metres = of_dates and (
-            on_globe or (metadata.feature_units or [""])[0] in ("m", "metres", "meters")
-        )
+        unit = (metadata.feature_units or [""] * values.shape[1])[features[0]]
+        in_metres = of_dates and (on_globe or unit in ("m", "metres", "meters"))
         limit = min(max(20 * usual, FAST), FASTEST) if in_metres else FAR * usual
     spike = _spikes(
         own, steps > limit, lambda start, end: own[start] == own[end] and speed(start, end) <= limit

@@ -17,7 +17,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import math
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -134,6 +134,8 @@ class GPIRL(Exportable):
     >>> simulated.data.actions.shape, simulated.parameters["reward"].shape
     ((5, 4), (3,))
     """
+
+    label_dims: ClassVar[tuple[str, ...]] = ("intent", "next_intent")
 
     mdp: Any
     features: Any = None

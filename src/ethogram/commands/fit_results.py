@@ -17,7 +17,7 @@ import numpy as np
 from ethogram.commands.argument_types import make_folder
 from ethogram.commands.fit_tables import Program, read_models
 from ethogram.fits import Fit, fit
-from ethogram.fits.as_code import as_code
+from ethogram.fits.as_code import call_as_code
 from ethogram.fits.methods import read_settings
 from ethogram.fits.report import about_data, about_fit, write_report
 from ethogram.fits.systems import methods_of
@@ -67,21 +67,12 @@ def fit_table(arguments: argparse.Namespace) -> Fit:
         print(f"fitting {arguments.model}{f', number of roles: {size}' if size else ''}", flush=True)
         found = fit(key, read.make_model(size), read.data, arguments.method, **settings)
         print(about_fit(found), flush=True)
-        _write(found, curve, out, _tables(found, arguments.model), _script(read, found.model, arguments))
+        asked = (arguments.method, dict(arguments.setting))
+        found.code = call_as_code(key, found.model, read.data, *asked, read.lines, read.model)
+        _write(found, curve, out, _tables(found, arguments.model))
         if arguments.model == "intents":
             _print_peers(key_scores, read, arguments.method, settings)
         return found
-
-
-def _script(read: Program, model: Any, arguments: argparse.Namespace) -> str:
-    """The same reading and fit in Python."""
-    settings = "".join(f", {name}={value!r}" for name, value in arguments.setting)
-    call = (
-        f"fit = ethogram.fit(jax.random.key({arguments.seed}), model, data, {arguments.method!r}{settings})"
-    )
-    text = "\n".join([*read.lines, read.model or f"model = {as_code(model)}", call])
-    imports = ["import jax", *(["import numpy as np"] if "np." in text else []), "import ethogram"]
-    return "\n".join([*imports, "", text])
 
 
 def _tables(found: Fit, model: str) -> dict[str, Callable[[], Any]]:
@@ -159,9 +150,7 @@ def _print_peers(key: Any, read: Program, method: str, settings: dict[str, Any])
     print(format_table(rows), flush=True)
 
 
-def _write(
-    found: Fit, curve: ScoreCurve | None, out: Path, tables: dict[str, Callable[[], Any]], script: str
-) -> None:
+def _write(found: Fit, curve: ScoreCurve | None, out: Path, tables: dict[str, Callable[[], Any]]) -> None:
     """Write each result when it is complete, the fit first; at the end, those of an earlier fit are gone.
 
     ValueError, after all others are written, where some cannot be.
@@ -188,7 +177,7 @@ def _write(
         "figure.pdf": draw,
         **dict.fromkeys(tables, lambda path: tables[path.name]().to_csv(path, index=False)),
         **({} if curve is None else {"scores.png": draw, "scores.pdf": draw}),
-        "report.html": lambda path: write_report(found, path, curve, code=script),
+        "report.html": lambda path: write_report(found, path, curve),
     }
     if found.has_draws:  # last: HDF5 may end the process where the disk is full
         writers["fit.nc"] = lambda path: found.to_arviz().to_netcdf(str(path), engine="h5netcdf")

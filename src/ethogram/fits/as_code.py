@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -12,6 +13,7 @@ from jax import Array
 
 from ethogram.inference import storage
 from ethogram.models.held_warnings import held_warnings
+from ethogram.models.hooks import HasHooks
 
 __all__ = ["as_code", "call_as_code"]
 
@@ -19,16 +21,24 @@ MOST_NUMBERS = 60
 """Numbers of an array that is written out."""
 
 
-def call_as_code(key: Array, model: Any, data: Any, method: str, settings: Mapping[str, Any]) -> str:
-    """The call of :func:`ethogram.fit`, with comments for data, and what no short code makes."""
-    given = "query" if data is None else "model"
-    lines = (
-        []
-        if data is None
-        else [f"# data: the {type(data).__name__} that were fitted (fit.data of a saved fit)"]
-    )
+def call_as_code(
+    key: Array,
+    model: Any,
+    data: Any,
+    method: str,
+    settings: Mapping[str, Any],
+    reading: Sequence[str] = (),
+    made: str = "",
+) -> str:
+    """The call of :func:`ethogram.fit`, with comments for what no short code makes.
+
+    `reading` are lines that make the data, where these are known, and `made` one that makes a model of longer code.
+    """
+    given, lines = "query" if data is None else "model", [*reading]
+    if data is not None and not reading:
+        lines = [f"# data: the {type(data).__name__} that were fitted (fit.data of a saved fit)"]
     try:
-        lines.append(f"{given} = {as_code(model)}")
+        lines.append(made or f"{given} = {as_code(model)}")
     except ValueError:
         lines.append(f"# {given}: the {type(model).__name__} that was fitted (fit.model of a saved fit)")
     words = [_key_as_code(key), given, *(["data"] if data is not None else []), f"method={method!r}"]
@@ -39,7 +49,9 @@ def call_as_code(key: Array, model: Any, data: Any, method: str, settings: Mappi
             lines.append(f"# {name}: the {type(value).__name__} that was passed")
             words.append(f"{name}={name}")
     text = "\n".join([*lines, f"fit = ethogram.fit({', '.join(words)})"])
+    own = sorted({*re.findall(r"\b([\w.]+)\.[A-Z]\w*\(", text)} - {"ethogram"})
     imports = ["import jax", *(["import numpy as np"] if "np." in text else []), "import ethogram"]
+    imports += [f"import {module}" for module in own]
     return "\n".join([*imports, "", text])
 
 
@@ -65,14 +77,19 @@ def as_code(value: Any) -> str:
         return f"{ends[0]}{', '.join(map(as_code, value))}{ends[1]}"
     if isinstance(value, dict):
         return f"{{{', '.join(f'{as_code(key)}: {as_code(item)}' for key, item in value.items())}}}"
-    name = type(value).__name__
-    if not dataclasses.is_dataclass(value) or getattr(ethogram, name, None) is not type(value):
+    name, home = type(value).__name__, type(value).__module__
+    if getattr(ethogram, name, None) is type(value):
+        home = "ethogram"
+    elif not isinstance(value, HasHooks) or home.startswith("ethogram."):
+        return _refuse(value)
+    if not dataclasses.is_dataclass(value):
         return _refuse(value)
     parts = {field.name: getattr(value, field.name) for field in dataclasses.fields(value) if field.init}
     for field in reversed([*parts]):  # those that the constructor would fill in
         fewer = {other: part for other, part in parts.items() if other != field}
         parts = fewer if _makes(type(value), fewer, value) else parts
-    return f"ethogram.{name}({', '.join(f'{field}={as_code(part)}' for field, part in parts.items())})"
+    place = "" if home == "__main__" else f"{home}."
+    return f"{place}{name}({', '.join(f'{field}={as_code(part)}' for field, part in parts.items())})"
 
 
 def _makes(kind: Any, parts: Mapping[str, Any], value: Any) -> bool:

@@ -12,6 +12,7 @@ from jax import Array
 from jaxtyping import Float, Int
 
 from ethogram.fits import behaviour
+from ethogram.fits.as_code import as_code
 from ethogram.fits.estimates import estimates
 from ethogram.fits.new_data import by_group, mean_and_error, require_alike
 from ethogram.fits.states import HiddenStates, names_of_states, renamed, warn_of_rare
@@ -154,7 +155,7 @@ class Fit:
         self._require_states()
         named = renamed(self._system.num_states(self), names, self._names)
         given = (self.model, self.data, self.method, self.method_reason, self.result, self.seconds, self._key)
-        code = f"{self.code}\nfit = fit.rename({dict(names)!r})" if self.code else ""
+        code = f"{self.code}\nfit = fit.rename({as_code(dict(names))})" if self.code else ""
         fit = Fit(*given, names=named, code=code)
         fit._paths = self._paths
         return fit
@@ -433,9 +434,8 @@ class Fit:
         """Coordinates of the states where they have names; AgentMarkov's next intents end with all beyond them."""
         if not self._names:
             return {}
-        names, dims = list(self.state_names), self._system.state_dims
-        rest = ["others"] if hasattr(self.model, "truncation") else []
-        return {dim: names + (rest if dim == "next_intent" else []) for dim in dims}
+        names, rest = list(self.state_names), ["others"] if hasattr(self.model, "truncation") else []
+        return {dim: names + (rest if dim == "next_intent" else []) for dim in self.model.label_dims}
 
     def save(self, path: str | os.PathLike) -> None:
         """Write model, data and result to one file, atomically; read it with ``ethogram.load``.

@@ -54,15 +54,12 @@ MAX_SVG_BYTES = 2_000_000
 """Above it a figure is a PNG."""
 
 
-def write_report(
-    fit: Any, path: str | os.PathLike, scores: ScoreCurve | None = None, code: str | None = None
-) -> Path:
+def write_report(fit: Any, path: str | os.PathLike, scores: ScoreCurve | None = None) -> Path:
     """The page of a fit, written to `path`.
 
     Parameters
     ----------
     scores : held-out scores by which the size of the model was picked.
-    code : in Python, what reads the data and makes ``fit``; None for the call, of data that Python has made.
     """
     import ethogram
 
@@ -89,7 +86,7 @@ def write_report(
         count=f"{len(table)} estimates",
         table=_table(table),
         rest=f"{rest} more rows: fit.summary() has them all." if rest > 0 else "",
-        code=_pre(f"{code or fit.code or NO_CALL}\nprint(fit.summary())"),
+        code=_pre(f"{fit.code or NO_CALL}\nprint(fit.summary())"),
         citation="".join(map(_paragraph, [SOFTWARE.format(version=ethogram.__version__), *papers])),
     )
     with replacing(path, "w", encoding="utf-8") as file:
@@ -103,12 +100,10 @@ def _paragraph(text: str) -> str:
 
 def _table(table: Any) -> str:
     """The first rows of a table, in a box of its own that scrolls on a narrow screen."""
-    shown = (
-        table.head(MOST_ROWS)
-        .dropna(axis=1, how="all")
-        .to_html(border=0, float_format="{:.4g}".format, na_rep="-")
-    )
-    return f'<div class="wide">{shown}</div>'
+    shown = table.head(MOST_ROWS).dropna(axis=1, how="all")
+    times = {name: column.dt.round("s") for name, column in shown.items() if column.dtype.kind == "m"}
+    page = shown.assign(**times).to_html(border=0, float_format="{:.4g}".format, na_rep="-")
+    return f'<div class="wide">{page}</div>'
 
 
 def _pre(code: str) -> str:

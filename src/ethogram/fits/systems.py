@@ -121,7 +121,6 @@ class System(NamedTuple):
     prediction_settings : names of the settings of `predict`.
     takes_data : False of queries, whose evidence is part of the model.
     num_states : of a fit, how many hidden states it tells apart; 0 for none.
-    state_dims : dims of exports that are hidden states.
     """
 
     methods: Callable[[Any, Any], methods.Methods] = methods.conjugate_methods
@@ -133,7 +132,6 @@ class System(NamedTuple):
     prediction_settings: tuple[str, ...] = ()
     takes_data: bool = True
     num_states: Callable[[Any], int] = _own_num_states
-    state_dims: tuple[str, ...] = ("state", "next_state")
 
 
 def _log_likelihood(fit: Any, data: Any, num_draws: int, counts: np.ndarray | None = None) -> np.ndarray:
@@ -378,7 +376,6 @@ SYSTEMS: Mapping[str, System] = {
         predict=_predict_actions,
         draw=figures.draw_intents,
         num_states=lambda fit: fit.model.truncation,
-        state_dims=("intent", "next_intent"),
     ),
     "choices.NoisyMDP": System(
         methods.choice_methods,
@@ -395,7 +392,6 @@ SYSTEMS: Mapping[str, System] = {
         _reward_log_densities,
         figures.draw_rewards,
         num_states=lambda fit: fit.model.num_intents if fit.model.switches else 0,
-        state_dims=("intent", "next_intent"),
     ),
     "networks.MarginalMAP": System(
         methods.network_methods, _no_states, _answer, _no_density, figures.draw_answer, takes_data=False

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import ethogram
-from ethogram.commands import command_line, fit_results, fit_tables, main
+from ethogram.commands import command_line, fit_tables, main
+from ethogram.fits.as_code import call_as_code
 
 
 def fit_of(reached, tmp_path, table: str, *words: str):
@@ -131,7 +132,8 @@ def test_code_of_the_report_makes_the_same_fit(reached, tmp_path, monkeypatch, t
         kept.update(key=key, model=model, data=data, method=method, settings=settings)
 
     monkeypatch.setattr(ethogram, "fit", recorded)
-    exec(fit_results._script(read, read.make_model(read.sizes[0]), arguments), {})
+    asked = (arguments.method, dict(arguments.setting), read.lines, read.model)
+    exec(call_as_code(jax.random.key(arguments.seed), read.make_model(read.sizes[0]), read.data, *asked), {})
     assert jax.tree.structure((kept["model"], kept["data"])) == jax.tree.structure((model, data))
     for one, other in zip(*map(jax.tree.leaves, ((kept["model"], kept["data"]), (model, data))), strict=True):
         np.testing.assert_array_equal(one, other)

@@ -7,6 +7,7 @@ import html
 import re
 from pathlib import Path
 from types import SimpleNamespace
+from typing import ClassVar
 
 import jax
 import numpy as np
@@ -20,7 +21,10 @@ from ethogram.fits.findings import findings
 from ethogram.fits.fit_object import Fit
 from ethogram.fits.report import write_report
 from ethogram.inference import storage
+from ethogram.models.conjugate_model import ConjugateModel, has_labels
 from ethogram.models.data import Metadata
+from ethogram.models.families import Beta
+from ethogram.models.model_object import model_object
 
 KEY = jax.random.key(0)
 MODELS = [
@@ -57,6 +61,28 @@ def test_the_code_of_a_call_has_key_settings_and_what_it_cannot_make():
     assert (eval(f"jax.random.{key}") == split).all()
 
 
+@model_object
+class Own(ConjugateModel):
+    """A model that this package does not have, with states by its own word, and counts of switches."""
+
+    label_dims: ClassVar[tuple[str, ...]] = ("mood", "next_mood")
+
+    share: float = 0.5
+    switches: float = 1.0
+
+    def prior(self):
+        return {"share": Beta.from_standard(1.0, 1.0)}
+
+    def log_normalizer(self, expected, batch):
+        return 0.0
+
+
+def test_the_code_of_a_model_of_ones_own_imports_it():
+    text = call_as_code(KEY, Own(0.25), np.ones(1), "cavi", {}, ["data = read()"])
+    assert f"import {__name__}\n\ndata = read()\nmodel = {__name__}.Own(share=0.25)\n" in text
+    assert not has_labels(Own())  # a prior count of switches is none
+
+
 @pytest.mark.slow
 def test_pages_say_what_was_found_fold_parameters_and_cite(roles, tmp_path):
     metadata = dataclasses.replace(roles.data.metadata, name="<script>elk", feature_names=("x<b>", "y"))
@@ -82,6 +108,7 @@ def test_pages_say_what_was_found_fold_parameters_and_cite(roles, tmp_path):
     assert f"Version {ethogram.__version__}" in page and "Le, Hoang M." in page and "(2017)" in page
 
 
+@pytest.mark.slow
 def test_findings_of_choices_rewards_and_answers(choices, rewards, answer):
     data = choices.data._replace(
         features=np.concatenate([choices.data.features, choices.data.features[:, ::-1] ** 2], -1),
@@ -100,7 +127,7 @@ def test_findings_of_choices_rewards_and_answers(choices, rewards, answer):
     (effects,) = found.tables.values()
     assert (effects.loc["speed"]["mean"] > 0).all() and (effects.loc["fare"]["upper"] < 0).all()
     best = findings(rewards)
-    assert best.sentences[0].startswith("The largest reward is that of 2, ")
+    assert best.sentences[0].startswith("The largest reward is that of state 2, ")
     assert findings(answer).sentences[0].startswith("The assignment: ")
 
 
