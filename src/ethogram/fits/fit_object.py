@@ -18,6 +18,7 @@ from ethogram.fits.new_data import by_group, mean_and_error, require_alike
 from ethogram.fits.states import HiddenStates, names_of_states, renamed, warn_of_rare
 from ethogram.fits.systems import NUM_DRAWS, answer_dataset, some_draws, system_of
 from ethogram.inference import storage
+from ethogram.inference.conjugate import ConjugateResult
 from ethogram.inference.draws import Draws, ExportsDraws
 from ethogram.inference.export import to_arviz
 from ethogram.inference.sampled_paths import sampled_paths
@@ -220,7 +221,9 @@ class Fit:
                 "the model has exclusive roles, whose paths are not sampled: read the most probable ones, fit.states()"
             )
         draws = some_draws(self, num_draws)
-        paths = sampled_paths(self._key, model.bound_to(given), draws, given, self.states(given).probability)
+        reference = None if isinstance(self.result, ConjugateResult) else self.states(given).probability
+        count = self._system.num_states(self)
+        paths = sampled_paths(self._key, model.bound_to(given), draws, given, count, reference)
         if given is self.data:
             self._paths.clear()
             self._paths[num_draws] = paths
