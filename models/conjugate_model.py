@@ -247,6 +247,23 @@ class ConjugateModel(Exportable, abc.ABC, declares_hooks=True):
         """
         return {}
 
+    def exchangeable_axes(self) -> Mapping[str, tuple[int, ...]]:
+        """Axes of the states by block (every array of it), where a permutation of the states changes no ELBO.
+
+        ``ethogram.fit`` then orders the states, by `state_positions`. Default: none, and states keep their numbers.
+        """
+        return {}
+
+    def state_positions(self, draws: Mapping[str, np.ndarray], data: Any) -> np.ndarray | None:
+        """Numbers (state,) that increase in the order of the states; None keeps the order as it is.
+
+        Parameters
+        ----------
+        draws : (draw, ...) by site.
+        data : of the fit.
+        """
+        return None
+
     def state_mass(self, blocks: dict[str, ConjugateBlock]) -> Array:
         """Expected steps (state,) in every state, of blocks after a global step of size 1; needed with `relabelled`."""
         raise NotImplementedError(f"{type(self).__name__} has no method state_mass")

@@ -86,7 +86,7 @@ plt.show()
 # One covariance ellipse per role: the thick one at the posterior mean, thin ones for posterior draws. The back line of
 # four, the midfield and the forwards of a 4-2-3-1 are visible.
 
-# %%
+# %% tags=["picture"]
 fig, ax = plt.subplots(figsize=(8, 5.2), layout="constrained")
 plots.role_ellipses(fit.result.posterior, plots.pitch(ax), data=data)
 ax.set(xlim=(-36, 36), ylim=(-30, 30))

@@ -162,7 +162,7 @@ for intent in inferred.used:
 # knows neither water nor home. How the time is divided differs between good fits: other keys and windows may give three
 # intents instead of two.
 
-# %%
+# %% tags=["picture"]
 shown = inferred.used[:4]
 colours = plots.category_colours(len(share))
 fig, axes = plt.subplots(1, len(shown), figsize=(4.2 * len(shown), 4.8), layout="constrained", squeeze=False)

@@ -171,7 +171,7 @@ chosen = np.take_along_axis(np.asarray(probabilities), test.choice[:, None], 1)
 print(f"choice error: {error:.3f}; expected of the oracle: {floor:.3f}")
 print(f"held-out log predictive density: {np.log(chosen).mean():.3f} nats per placement")
 
-# %%
+# %% tags=["picture"]
 figure, axes = plt.subplots(1, 2, figsize=(12, 4), layout="constrained")
 plots_choices.value_marginals(values, axes[0], names=train.metadata.feature_names, truth=truth)
 plots_choices.reliability(ethogram.choices.calibration(probabilities, test, 8), axes[1])

@@ -107,7 +107,7 @@ plt.show()
 # is within two cells: then it is +5; elsewhere it is 0. The features are indicators `distance < k` of the distance to
 # each colour; the model does not know the rule.
 
-# %%
+# %% tags=["picture"]
 keys = jax.random.split(jax.random.key(7), 3)
 home, away = (objectworld.objectworld(key, SIZE, density=0.1) for key in keys[:2])
 data = objectworld.simulate(keys[2], home, PATHS)

@@ -94,7 +94,7 @@ for name in diagnosis.FAULTS:
 # The next best assignments and their gaps in nats show the alternatives; the loss caused by single changes shows which
 # parts of the answer are certain.
 
-# %%
+# %% tags=["picture"]
 for each in networks.best_assignments(query, 6):
     print(f"{each.gap:6.3f} nats below the best: {faults(each.assignment)}")
 

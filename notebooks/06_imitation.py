@@ -92,7 +92,7 @@ for seed in range(SEEDS):
     learned.append(fit.result)
     shuffled.append(ethogram.imitate(key, None, forest, world, data, roles="shuffled", **settings))
 
-# %%
+# %% tags=["picture"]
 fig, axes = plt.subplots(1, 2, figsize=(9, 3.4), layout="constrained")
 results = {"learned roles": learned, "without structure": shuffled}
 plots.failure_curves(results, axes[0])

@@ -111,7 +111,7 @@ for name, each in (("planned", played), ("nothing", idle)):
     error = each.returns.std(ddof=1) / np.sqrt(EPISODES)
     print(f"{name}: mean return {each.returns.mean():.0f}, standard error {error:.0f}")
 
-# %%
+# %% tags=["picture"]
 figure, axes = plt.subplots(1, 3, figsize=(15, 4.5), layout="constrained")
 plots_planning.plan_marginals(now, network.actions, ax=axes[0])
 plots_planning.episode_timeline(played, ax=axes[1])

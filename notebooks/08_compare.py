@@ -50,7 +50,7 @@ SAMPLING = {
 # Two roles that overlap. Coordinate ascent takes roles and parameters as independent, so that its intervals are too
 # narrow where roles are uncertain; NUTS sums the roles out.
 
-# %%
+# %% tags=["picture"]
 random = np.random.default_rng(3)
 speeds = []
 for _ in range(12):

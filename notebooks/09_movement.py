@@ -65,7 +65,7 @@ fit.summary().filter(regex="step_mean|turn_conc", axis=0).round(2)
 # The figure of a fit has the densities of the features by state, and the states of every animal: one row per animal, on
 # an axis of dates, with gaps left blank.
 
-# %%
+# %% tags=["picture"]
 fit.plot()
 plt.show()
 
@@ -76,7 +76,7 @@ plt.show()
 # probable path alone.
 
 # %%
-fit.time_budget(num_draws=DRAWS).round(3)
+fit.time_budget(num_draws=DRAWS).round({"mean": 3, "lower": 3, "upper": 3})
 
 # %% [markdown]
 # By hour of the day, in UTC as Movebank writes it: the animals travel at night.
@@ -99,7 +99,7 @@ plt.show()
 sex = pandas.read_csv(field_files.path("deer_sex.csv"), index_col="animal")["sex"]
 these = fit.time_budget(by={"sex": sex}, difference=("f", "m"), num_draws=DRAWS)
 population = fit.time_budget(by={"sex": sex}, difference=("f", "m"), resample="agent", num_draws=DRAWS)
-these.join(population, rsuffix=" of the population").round(3)
+pandas.concat({"these animals": these, "the population": population}, axis=1).round(3)
 
 # %% [markdown]
 # Females rest more and travel less, and both intervals exclude zero; the truth is in the file that made the data. Bouts

@@ -61,7 +61,7 @@ straight = sorted(set(range(4)) - names.keys(), key=lambda state: speed[state])
 fit = fit.rename(names | dict(zip(straight, ("pause", "walk"), strict=True)))
 fit.summary().filter(regex="^mean.*speed", axis=0).round(1)
 
-# %%
+# %% tags=["picture"]
 fit.plot(window=(0, 20))
 plt.show()
 

@@ -52,7 +52,7 @@ settings = {"num_warmup": WARMUP, "num_samples": SAMPLES, "num_chains": 2, "prog
 fit = ethogram.fit(jax.random.key(0), model, data, "nuts", **settings)
 fit.summary()
 
-# %%
+# %% tags=["picture"]
 fit.plot()
 plt.show()
 
@@ -76,7 +76,7 @@ print(
 # %%
 train, test = data.split(jax.random.key(1), test_fraction=0.25)
 held = ethogram.fit(jax.random.key(2), model, train, "nuts", **settings)
-figure, axes = plt.subplots(figsize=(4, 4), layout="constrained")
+figure, axes = plt.subplots(figsize=(7, 3.6), layout="constrained")
 plots.reliability(ethogram.choices.calibration(held.predict(test), test, 8), axes)
 plt.show()
 score = held.score(test)

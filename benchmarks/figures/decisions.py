@@ -1,4 +1,4 @@
-"""Imitation, rewards, marginal MAP and planning beside other methods and programs."""
+"""Imitation, choices, rewards, marginal MAP and planning beside other methods and programs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,14 @@ import numpy as np
 
 from benchmarks.figures.looks import BASE, MISSED, OURS, PEER, SECOND, THIRD, Records, legend_below, titled
 
-__all__ = ["football_futures", "imitation_rounds", "marginal_map", "planning_returns", "value_differences"]
+__all__ = [
+    "choice_errors",
+    "football_futures",
+    "imitation_rounds",
+    "marginal_map",
+    "planning_returns",
+    "value_differences",
+]
 
 
 def imitation_rounds(figure: Any, records: Records) -> None:
@@ -63,6 +70,34 @@ def football_futures(figure: Any, records: Records) -> None:
         titled(axes, policy)
     panels[0].set_ylabel("mean distance / constant velocity's")
     legend_below(figure, panels[0], 3)
+
+
+def choice_errors(figure: Any, records: Records) -> None:
+    """Held-out choices of Tetris players that are predicted wrongly, by number of decisions, beside the oracle's."""
+    players = {
+        "-3,-15,-1": "a careful player",
+        "0,5,0": "one who likes holes",
+        "-20,0,1": "one who builds low",
+    }
+    rows = [row for row in records["tetris"] if row["kind"] == "learned" and row["sampler"] == "NUTS"]
+    panels = figure.subplots(1, len(players), sharey=True)
+    for axes, (player, name) in zip(panels, players.items(), strict=True):
+        found = [row for row in rows if row["player"] == player and row["rows"] == 20]
+        counts = sorted({row["observations"] for row in found})
+        error = [
+            [100 * row["action_error"] for row in found if row["observations"] == count] for count in counts
+        ]
+        axes.plot(np.repeat(counts, len(error[0])), np.ravel(error), "o", color=OURS, alpha=0.4, markersize=4)
+        axes.plot(counts, np.mean(error, axis=1), color=OURS, label="ethogram, mean of three seeds (dots)")
+        oracle = 100 * np.mean([row["noise_floor"] for row in found])
+        axes.axhline(oracle, color="black", linestyle=":", label="oracle, who knows the values")
+        axes.set(xlabel="decisions seen", xscale="log")
+        axes.set_xticks(counts, [str(count) for count in counts])
+        axes.minorticks_off()
+        titled(axes, name)
+    panels[0].set_ylim(0, 24)
+    panels[0].set_ylabel("choices predicted wrongly, %")
+    legend_below(figure, panels[0], 2)
 
 
 def value_differences(figure: Any, records: Records) -> None:

@@ -1,4 +1,4 @@
-"""Coverage of intervals, numbers of roles and intents, simpler models, and missing values."""
+"""Coverage of intervals, numbers of roles and intents, simpler models, missing values, and movement."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from benchmarks.figures.looks import BASE, MISSED, OURS, PEER, SECOND, THIRD, Records, legend_below, titled
 
-__all__ = ["coverage", "missing_values", "numbers_selected", "simpler_models"]
+__all__ = ["coverage", "missing_values", "movement", "numbers_selected", "simpler_models"]
 
 
 def coverage(figure: Any, records: Records) -> None:
@@ -154,3 +154,23 @@ def missing_values(figure: Any, records: Records) -> None:
     cost.set_ylabel("with gaps / without")
     cost.set_title("time of an iteration", fontsize="medium")
     legend_below(figure, error, 3)
+
+
+def movement(figure: Any, records: Records) -> None:
+    """Parameters of steps and turns divided by the truth: 99 % intervals, and maximum likelihood written apart."""
+    rows = [row for row in records["step_and_turn"] if "truth" in row]
+    axes, places = figure.subplots(), range(len(rows))
+    mean, low, high, peer = (
+        np.array([row[name] / row["truth"] for row in rows])
+        for name in ("posterior_mean", "lower_99", "upper_99", "maximum_likelihood")
+    )
+    axes.axvline(1, color="black", linewidth=0.8, linestyle=":", label="truth")
+    axes.errorbar(mean, places, xerr=[mean - low, high - mean], fmt="o", color=OURS, label="ethogram, 99 %")
+    axes.plot(peer, places, "s", color=PEER, markersize=9, fillstyle="none", label="maximum likelihood")
+    names = {"step_mean": "mean step", "step_shape": "shape of steps", "turn_concentration": "concentration"}
+    labels = [row["case"].split(", ") for row in rows]
+    axes.set_yticks(places, [f"{names[name]}, {mode}" for name, mode in labels])
+    axes.invert_yaxis()
+    axes.set_xlabel("estimate / truth")
+    titled(axes, "steps and turns of three modes, 20 tracks of 200 steps")
+    legend_below(figure, axes, 3)

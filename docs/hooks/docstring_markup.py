@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 try:
-    from griffe import Extension
+    from griffe import Alias, AliasResolutionError, Extension
 except ImportError:  # the tests run without the packages of the site
-    Extension = object
+    Alias = AliasResolutionError = Extension = object
 
 __all__ = ["DocstringMarkup", "to_markdown", "with_types"]
 
@@ -30,14 +32,18 @@ SECTION = re.compile(
     r"^(?P<name>[A-Z][a-z]+)\n-{3,}\n(?P<rows>(?:.+\n?|\n(?=[ ]|.+\n(?!-{3})))*)", re.MULTILINE
 )
 NAMED = re.compile(r"(?P<names>\*{0,2}\w+(?:, \*{0,2}\w+)*) : (?P<text>.*)")
+SHOWN = re.compile(r"^::: (\S+)", re.MULTILINE)
 TITLED = re.compile(r"(?P<title>.*\S)\s*<(?P<target>[^>]+)>", re.DOTALL)
 
 
-def to_markdown(text: str) -> str:
-    """A docstring's text with its formulas and cross references in Markdown; all else as it stands."""
+def to_markdown(text: str, place: Callable[[str], str | None] = str) -> str:
+    """A docstring's text with its formulas and cross references in Markdown; all else as it stands.
+
+    `place` says under which full name the site has a target, or None where it has none.
+    """
     text = FORMULA.sub(_formula, text)
     text = INLINE.sub(lambda match: rf"\({match[1]}\)", text)
-    return ROLE.sub(_reference, text)
+    return ROLE.sub(lambda match: _reference(match, place), text)
 
 
 def _formula(match: re.Match[str]) -> str:
@@ -46,7 +52,7 @@ def _formula(match: re.Match[str]) -> str:
     return f"\n{match['indent']}\\[{formula}\\]\n\n"
 
 
-def _reference(match: re.Match[str]) -> str:
+def _reference(match: re.Match[str], place: Callable[[str], str | None]) -> str:
     target = " ".join(match[1].split())
     titled = TITLED.fullmatch(target)
     if titled:
@@ -54,7 +60,8 @@ def _reference(match: re.Match[str]) -> str:
     else:
         title = target.rsplit(".", 1)[-1] if target.startswith("~") else target
     target = target.lstrip("~")
-    return f"[`{title}`][{target}]" if target.startswith("ethogram.") else f"`{title}`"
+    found = place(target) if target.startswith("ethogram.") else None
+    return f"[`{title}`][{found}]" if found else f"`{title}`"
 
 
 def with_types(text: str, annotations: Mapping[str, str], returns: str) -> str:
@@ -90,7 +97,42 @@ class DocstringMarkup(Extension):
 
     def on_package(self, *, pkg: Any, **others: Any) -> None:
         """Convert the docstrings of all modules, classes, functions and attributes."""
+        pages = Path(__file__).resolve().parents[1] / "reference"
+        self._shown = {name for page in pages.glob("*.md") for name in SHOWN.findall(page.read_text("utf-8"))}
         self._convert(pkg)
+        self._resolve(pkg)
+        self._name_functions(pkg)
+
+    def _place(self, pkg: Any, target: str) -> str | None:
+        """Where the site has a target: names of `ethogram` where they are defined, modules that have a section."""
+        _, first, *rest = target.split(".")
+        target = ".".join([pkg.imports.get(first, f"ethogram.{first}"), *rest])
+        try:
+            found = pkg[target.removeprefix("ethogram.")]
+        except (AliasResolutionError, KeyError):
+            return None
+        public = (
+            not found.is_module or target in self._shown or found.name in map(str, found.parent.exports or ())
+        )
+        return target if public else None
+
+    def _resolve(self, obj: Any) -> None:
+        """Find the targets of aliases while all modules are in place."""
+        for each in obj.members.values():
+            if not each.is_alias:
+                self._resolve(each)
+            elif each.target_path.startswith("ethogram."):
+                with suppress(AliasResolutionError):  # constants of another package, which is not read
+                    each.resolve_target()
+
+    def _name_functions(self, obj: Any) -> None:
+        """A public name that a package imports, as `fits.fit`, takes the place of the module of that name."""
+        for name, each in list(obj.members.items()):
+            if not each.is_alias and each.is_module:
+                self._name_functions(each)
+                if name in map(str, obj.exports or ()) and name in obj.imports:
+                    target = obj.package[obj.imports[name].removeprefix("ethogram.")]
+                    obj.members[name] = Alias(name, target, parent=obj)
 
     def _convert(self, obj: Any) -> None:
         own = {name: each for name, each in obj.members.items() if not each.is_alias}
@@ -104,7 +146,8 @@ class DocstringMarkup(Extension):
             annotations = _parameters(obj)
         if obj.docstring is not None:
             returns = str(getattr(obj, "returns", None) or "")
-            obj.docstring.value = to_markdown(with_types(obj.docstring.value, annotations, returns))
+            text = with_types(obj.docstring.value, annotations, returns)
+            obj.docstring.value = to_markdown(text, lambda target: self._place(obj.package, target))
         for each in own.values():
             self._convert(each)
 

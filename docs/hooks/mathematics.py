@@ -18,6 +18,10 @@ MARKED = re.compile(
 )
 
 
+LOGARITHM = re.compile(r"(<mi>(?:ln|log)</mi>)(?!<mo[^>]*>&#x00028;)")
+"""One without parentheses, which needs a space."""
+
+
 def on_page_content(content: str, **others: Any) -> str:
     """The page with each formula in place of its TeX; one that cannot be converted stops the build."""
     return MARKED.sub(_mathml, content)
@@ -25,4 +29,10 @@ def on_page_content(content: str, **others: Any) -> str:
 
 def _mathml(match: re.Match[str]) -> str:
     display = "block" if match["tag"] == "div" else "inline"
-    return convert(html.unescape(match["formula"]).strip(), display=display)
+    formula = convert(
+        html.unescape(match["formula"]).replace(r"\arg", r"\mathrm{arg}\,").strip(), display=display
+    )
+    if "\\" in formula:
+        raise ValueError(f"a formula has a command that latex2mathml lacks: {match['formula']}")
+    formula = formula.replace("<mi>&#x0007E;</mi>", "<mo>&#x0223C;</mo>")  # a relation, with space around it
+    return LOGARITHM.sub(r'\1<mspace width="0.17em"/>', formula)

@@ -40,14 +40,14 @@ class ScoresTrajectories(Protocol):
 class PolicyScore(NamedTuple):
     """Held-out score of a policy, or of another model of actions.
 
+    Standard errors are 0 where there is one trajectory, or an action is impossible under the model.
+
     Attributes
     ----------
     log_density : log predictive density of the actions of the test data, in nats per decision.
     se : its standard error over trajectories.
     difference : `log_density` minus the largest of all models, <= 0.
     difference_se : standard error of `difference`, paired over trajectories.
-
-    Standard errors are 0 where there is one trajectory, or an action is impossible under the model.
     """
 
     log_density: float

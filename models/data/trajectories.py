@@ -418,7 +418,9 @@ class Trajectories(NamedTuple):
             of each sequence over time; ``"all"``: one for all data.
         center : ``"mean"`` or ``"median"``.
 
-        Raises ValueError or TypeError without observations, or where they are no reals.
+        Raises
+        ------
+        ValueError, TypeError : without observations, or where they are no reals.
         """
         return centred(check(self), by, center)
 

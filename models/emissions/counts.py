@@ -109,6 +109,10 @@ class PoissonEmission(Emission):
         """Square roots of the counts, whose variance does not grow with the rate."""
         return interpolated(np.sqrt(np.maximum(observations, 0)), observed)
 
+    def locations(self, draws: dict[str, np.ndarray]) -> np.ndarray:
+        """Mean (state,) of the first feature."""
+        return draws["rate"][..., 0].mean(0)
+
     def distribution(self, parameters: dict[str, Any]) -> dist.Distribution:
         """Poisson distributions at ``rate (state, feature)``."""
         return IndependentFeatures(dist.Poisson(parameters["rate"]))
@@ -165,6 +169,10 @@ class BernoulliEmission(Emission):
         """Numbers of ones and of zeros of each state in labelled frames."""
         member = one_hot(labels, num_states).T
         return {"probability": BetaCoordinates(member @ (frames == 1), member @ (frames == 0))}
+
+    def locations(self, draws: dict[str, np.ndarray]) -> np.ndarray:
+        """Mean (state,) of the first feature."""
+        return draws["probability"][..., 0].mean(0)
 
     def distribution(self, parameters: dict[str, Any]) -> dist.Distribution:
         """Bernoulli distributions at ``probability (state, feature)``."""

@@ -158,6 +158,10 @@ class BinomialEmission(Emission):
         failures = np.where(missing, 0, np.asarray(self.total_count) - frames)
         return {"probability": BetaCoordinates(member @ np.where(missing, 0, frames), member @ failures)}
 
+    def locations(self, draws: dict[str, np.ndarray]) -> np.ndarray:
+        """Probability (state,) of the first feature, which orders states as its mean does."""
+        return draws["probability"][..., 0].mean(0)
+
     def distribution(self, parameters: dict[str, Any]) -> dist.Distribution:
         """Binomial distributions at ``probability (state, feature)``."""
         probability = parameters["probability"]

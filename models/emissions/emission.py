@@ -32,7 +32,7 @@ __all__ = [
 class Emission(ChainEmission, abc.ABC, declares_hooks=True):
     """Base class of emissions: the distribution of observations given the state, with conjugate blocks.
 
-    Abstract methods are required. The other hooks have defaults: `site_coords`, `bind`, `with_prior_of`,
+    Abstract methods are required. The other hooks have defaults: `site_coords`, `locations`, `bind`, `with_prior_of`,
     `arrange`, `distribution_of`, `start_features`, and `symbol_table`, `chain_features` and `chain_weights` of
     :class:`~ethogram.models.chains.conjugate_chain.ChainEmission`. A misspelt hook raises an error when the class is
     defined.
@@ -87,6 +87,10 @@ class Emission(ChainEmission, abc.ABC, declares_hooks=True):
     def site_coords(self, feature_names: Any) -> dict[str, Any]:
         """Coordinates of dims of its own, given the names of the features (or None). Default: none."""
         return {}
+
+    def locations(self, draws: Any) -> np.ndarray | None:
+        """Means (state,) of the first feature over draws (draw, ...) by site, which order states. Default: None."""
+        return None
 
     def bind(self, data: Trajectories, num_states: int) -> Any:
         """The emission with the prior that it takes from `data`. Default: the emission itself."""

@@ -182,6 +182,10 @@ class GaussianEmission(_NormalInverseWishartEmission):
         """Statistics of labelled frames: sums of x and x x' of every state, and how many there are."""
         return {"mean_covariance": _gaussian_statistics(frames, labels, num_states)}
 
+    def locations(self, draws: dict[str, np.ndarray]) -> np.ndarray:
+        """Mean (state,) of the first feature."""
+        return draws["mean"][..., 0].mean(0)
+
     def distribution(self, parameters: dict[str, Any]) -> dist.Distribution:
         """Gaussians at parameters ``mean (state, feature)`` and ``covariance (state, feature, feature)``."""
         return _normals(parameters["mean"], parameters["covariance"])
@@ -287,6 +291,10 @@ class KnownCovarianceEmission(CentredEmission):
             )
         }
 
+    def locations(self, draws: dict[str, np.ndarray]) -> np.ndarray:
+        """Mean (state,) of the first feature."""
+        return draws["mean"][..., 0].mean(0)
+
     def distribution(self, parameters: dict[str, Any]) -> dist.Distribution:
         """Gaussians at parameters ``mean (state, feature)``."""
         return _normals(parameters["mean"], self.covariance)
@@ -371,6 +379,10 @@ class GaussianMixtureEmission(_NormalInverseWishartEmission):
         both = _gaussian_statistics(frames, labels * count + part, num_states * count)
         components = type(both)(*(x.reshape(num_states, count, *x.shape[1:]) for x in both))
         return {"weight": DirichletCoordinates(components.strength), "mean_covariance": components}
+
+    def locations(self, draws: dict[str, np.ndarray]) -> np.ndarray:
+        """Mean (state,) of the first feature."""
+        return (draws["weight"] * draws["mean"][..., 0]).sum(-1).mean(0)
 
     def distribution(self, parameters: dict[str, Any]) -> dist.Distribution:
         """Mixtures at ``weight (state, component)``, ``mean`` and ``covariance`` (state, component, ...)."""

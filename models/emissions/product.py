@@ -246,6 +246,10 @@ class ProductEmission(Emission):
         ]
         return np.concatenate([np.broadcast_to(x, (*observed.shape, x.shape[-1])) for x in points], axis=-1)
 
+    def locations(self, draws: dict[str, np.ndarray]) -> np.ndarray | None:
+        """That of the first part."""
+        return self.emissions[0].locations(self._own(self.names[0], draws, "_"))
+
     def distribution(self, parameters: dict[str, Any]) -> dist.Distribution:
         """The distributions of the parts, at parameters ``step_mean`` and so on."""
         return self._joined(

@@ -171,6 +171,10 @@ class GammaEmission(Emission):
         x = np.asarray(observations, dtype=float)
         return interpolated(np.log(np.where(x <= 0, np.nan, x)), observed)
 
+    def locations(self, draws: dict[str, np.ndarray]) -> np.ndarray:
+        """Mean (state,) of the first feature."""
+        return draws["mean"][..., 0].mean(0)
+
     def distribution(self, parameters: dict[str, Any]) -> dist.Distribution:
         """Gamma distributions at ``mean (state, feature)`` and ``shape (state, feature)``."""
         shape = parameters["shape"]
@@ -268,6 +272,10 @@ class VonMisesEmission(Emission):
         """Cosines and sines of the angles."""
         x = np.asarray(observations, dtype=float)
         return interpolated(np.concatenate([np.cos(x), np.sin(x)], axis=-1), observed)
+
+    def locations(self, draws: dict[str, np.ndarray]) -> np.ndarray:
+        """Direction (state,) of the first feature, in (-pi, pi]."""
+        return np.angle(np.exp(1j * draws["direction"][..., 0]).mean(0))
 
     def distribution(self, parameters: dict[str, Any]) -> dist.Distribution:
         """Von Mises distributions at ``direction (state, feature)`` and ``concentration (state, feature)``."""

@@ -61,6 +61,7 @@ from ethogram.models.intents.rows import (
     Visited,
     arranged,
     carried_rows,
+    check_shared_rows,
     check_visited,
     refuse_changes,
     row_coords,
@@ -199,16 +200,8 @@ class AgentMarkov(ConjugateModel):
         if self.constraints is not None:
             checked = check_constraints(self.constraints, self.num_states, self.num_actions, self.truncation)
             object.__setattr__(self, "constraints", checked)
-            if self.rows == "shared" and any(rule.kind != "action" for rule in checked.rules):
-                raise ValueError(
-                    'rows="shared" has one row over intents for all states and actions, and constraints on intents '
-                    'hold at some: leave them out, or give rows="visited"'
-                )
-        if self.rows == "shared" and self.pool is not None:
-            raise ValueError(
-                'rows="shared" has one row for all states and actions, and pool="shared" mixes it with own ones: leave '
-                "one of them out"
-            )
+        if self.rows == "shared":
+            check_shared_rows(self.constraints, self.pool)
         object.__setattr__(self, "stickiness", read_stickiness(self.stickiness))
         object.__setattr__(self, "pool_prior", read_pool(self.pool, self.pool_prior, self.constraints))
         if self.visited is not None and is_concrete(*jax.tree.leaves(self.visited)):
@@ -314,6 +307,14 @@ class AgentMarkov(ConjugateModel):
         """
         shared = {} if self.pool is None else {"shared": (0, 1)}
         return {"initial": (0,), "transition": (1, 2), **shared, "policy": (0,)}
+
+    def exchangeable_axes(self) -> dict[str, tuple[int, ...]]:
+        """Axes of the intents by block, where their sticks are free: the density of these knows no order."""
+        return {**self.label_axes(), "weights": (0,)} if updates.is_free(self) else {}
+
+    def state_positions(self, draws: Any, data: Trajectories) -> np.ndarray:
+        """Minus the weight of every intent."""
+        return -draws["weights"].mean(0)[: self.truncation]
 
     def state_mass(self, blocks: dict[str, ConjugateBlock]) -> Float[Array, "intent"]:
         """Expected steps of every intent, from the counts of blocks after a global step of size 1."""
@@ -477,11 +478,9 @@ class AgentMarkov(ConjugateModel):
 
         None where weights are no sticks, rows have bounds, or actions are forbidden, by some intents perhaps.
         """
-        rows = self.rows_carried()
-        restricted = (rows.pair_bounds, rows.policy_bounds, rows.forbidden)
-        if self.beta_prior != "stick" or any(one is not None for one in restricted):
-            return None
-        return updates.prior_given(self, updates.start_weights(self, number))
+        return (
+            updates.prior_given(self, updates.start_weights(self, number)) if updates.is_free(self) else None
+        )
 
     def narrowed(self, number: int) -> AgentMarkov:
         """The model with a smaller truncation; rows over intents do not depend on it."""

@@ -36,6 +36,7 @@ __all__ = [
     "agent_tables",
     "divergence",
     "drawn_parameters",
+    "is_free",
     "prior_given",
     "relabelled",
     "start_weights",
@@ -68,6 +69,13 @@ def start_weights(model: Any, number: int | None = None) -> StickWeights:
     natural = np.full(model.truncation + 1, SMALLEST_WEIGHT)
     natural[[*range(number), -1]] = 1 / (number + 1)
     return dataclasses.replace(weights, natural=jnp.asarray(natural, weights.natural.dtype))
+
+
+def is_free(model: Any) -> bool:
+    """Whether weights are sticks, and no rows have bounds or forbidden actions: then no intent differs by its prior."""
+    rows = model.rows_carried()
+    restricted = (rows.pair_bounds, rows.policy_bounds, rows.forbidden)
+    return model.beta_prior == "stick" and all(one is None for one in restricted)
 
 
 def stickiness_of(model: Any, learned: Any) -> Any:

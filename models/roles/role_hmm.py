@@ -47,6 +47,7 @@ from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.emissions.emission import Emission
 from ethogram.models.families.exponential_family import ConjugateBlock, Known
 from ethogram.models.families.numpyro_sites import Zeros, by_site, sample_parameters, zeros_of
+from ethogram.models.label_permutations import is_exchangeable
 from ethogram.models.model_object import model_object, static_field
 from ethogram.models.printing import short_repr
 from ethogram.models.roles.distinct_roles import DistinctRoles
@@ -261,6 +262,25 @@ class RoleHMM(ConjugateModel):
         if self.coupling.is_joint or not self.coupling.has_chain:
             return {}
         return {**dict.fromkeys(self.prior(), (0,)), "transition": (0, 1)}
+
+    def exchangeable_axes(self) -> dict[str, tuple[int, ...]]:
+        """Axes of the roles by block, where all roles have the same prior and no data name them."""
+        prior = self.prior()
+        axes: dict[str, tuple[int, ...]] = {name: (0, 1) if name == "transition" else (0,) for name in prior}
+        return axes if not self.known_roles and is_exchangeable(prior, axes, self.num_roles) else {}
+
+    def state_positions(self, draws: Any, data: Trajectories) -> np.ndarray | None:
+        """Means of the first feature, increasing; without one, minus the expected steps of each role."""
+        found = self.emission.locations(draws)
+        if found is not None or not self.coupling.has_chain:
+            return found
+        occupied, transition = draws["initial"].mean(0), draws["transition"].mean(0)
+        expected = np.zeros(self.num_roles)
+        lengths = np.asarray(data.lengths)
+        for time in range(int(lengths.max())):
+            expected += (lengths > time).sum() * occupied
+            occupied = occupied @ transition
+        return -expected
 
     def chain_of_steps(self, expected: dict[str, Any], batch: ChainData) -> PathPotentials:
         """Expected log potentials of every step of a batch of independent chains."""

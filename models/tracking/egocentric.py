@@ -6,13 +6,21 @@ import dataclasses
 
 import numpy as np
 
+from ethogram.models.arguments import require_one_of, warn_user
 from ethogram.models.data.angles import require_planar
 from ethogram.models.data.trajectories import Trajectories, check
 
 __all__ = ["egocentric"]
 
+SHORT = 5
+"""Frames that the axis of a body points backwards, at most, where its keypoints are swapped."""
+OFTEN = 0.1
+"""Share of the frames from which on it does so because the animal turns fast, or frames are far apart."""
 
-def egocentric(data: Trajectories, *, centre: str, heading: str, keep_motion: bool = False) -> Trajectories:
+
+def egocentric(
+    data: Trajectories, *, centre: str, heading: str, keep_motion: bool = False, swapped: str = "warn"
+) -> Trajectories:
     """Trajectories of keypoints on a plane, relative to one of them and turned so that another lies on the x axis.
 
     What becomes constant is left out: both coordinates of `centre`, and ``y`` of `heading`. Frames in which one of the
@@ -26,13 +34,22 @@ def egocentric(data: Trajectories, *, centre: str, heading: str, keep_motion: bo
         the frame before, backwards negative, and ``turning_speed``, that of the axis, between -pi and pi a frame, from
         x towards y positive (where y points down, as in images, clockwise). They are per unit of time, or per frame
         where the frame rate or this unit is unknown, and missing after a frame without them.
+    swapped : of frames in which the axis turns by more than a right angle and back within five frames, as where a
+        tracker takes the nose for the tail: ``"warn"`` counts them, ``"missing"`` takes them as missing, ``"keep"``
+        keeps them. Left in, they become a state of their own, or end bouts.
 
     Raises
     ------
     ValueError
         The data have no such keypoints, features that are no coordinates on a plane in one unit, or three axes.
+
+    Warns
+    -----
+    UserWarning
+        There are frames that look swapped, with their number.
     """
     check(data)
+    require_one_of("swapped", swapped, ("warn", "missing", "keep"))
     names = data.metadata.feature_names or ()
     points = list(dict.fromkeys(name.rpartition(".")[0] for name in names))
     if data.observations is None or list(names) != [f"{point}.{axis}" for point in points for axis in "xy"]:
@@ -52,6 +69,8 @@ def egocentric(data: Trajectories, *, centre: str, heading: str, keep_motion: bo
     places = places.reshape(*shape[:2], len(points), 2)
     places[~np.asarray(data.observed)] = np.nan
     rounding = 4 * np.finfo(dtype).eps * np.nanmax(np.abs(places), initial=0)
+    ends = (places[:, :, points.index(name)] for name in (heading, centre))
+    places = _without_swaps(places, np.subtract(*ends), (heading, centre), swapped)
     moved = np.diff(places[:, :, points.index(centre)], axis=1)
     places = places - places[:, :, [points.index(centre)]]
     ahead = places[:, :, points.index(heading)]
@@ -87,6 +106,36 @@ def egocentric(data: Trajectories, *, centre: str, heading: str, keep_motion: bo
     inside = np.arange(shape[1]) < np.asarray(data.lengths)[:, None]
     values = np.where(inside[..., None], values, 0).astype(dtype)
     return data._replace(observations=values, observed=observed, metadata=metadata)
+
+
+def _without_swaps(places: np.ndarray, ahead: np.ndarray, names: tuple[str, str], swapped: str) -> np.ndarray:
+    """Places (sequence, time, keypoint, axis), of which those of swapped frames are missing, or counted."""
+    found = np.zeros(ahead.shape[:2], bool)
+    for row, axis in zip(found, ahead, strict=True):
+        known = np.flatnonzero(np.hypot(*axis.T) > 0)
+        turned = np.flatnonzero((axis[known][1:] * axis[known][:-1]).sum(-1) < 0)
+        at = 0
+        while at < len(turned) - 1:
+            before, first = known[turned[at] : turned[at] + 2]
+            last, after = known[turned[at + 1] : turned[at + 1] + 2]
+            sudden = (
+                min(first - before, after - last) == 1
+            )  # else the animal may have turned while it was not seen
+            brief = sudden and turned[at + 1] - turned[at] <= SHORT
+            if brief:
+                row[first : last + 1] = True
+            at += 1 + int(brief)
+    number, frames = int(found.sum()), int((np.hypot(ahead[..., 0], ahead[..., 1]) > 0).sum())
+    if swapped == "missing":
+        places[found] = np.nan
+    elif swapped == "warn" and 0 < number < OFTEN * frames:
+        sequence, frame = (int(each[0]) for each in np.nonzero(found))
+        warn_user(
+            f"in {number} of {frames} frames the axis from {names[1]} to {names[0]} points backwards, at most {SHORT} "
+            f"in a row, first in frame {frame} of sequence {sequence}: where keypoints are swapped, give egocentric "
+            'swapped="missing", else "keep"'
+        )
+    return places
 
 
 def _motion(moved: np.ndarray, direction: np.ndarray) -> np.ndarray:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from ethogram.models.arguments import require_number, require_one_of
 from ethogram.models.data import Trajectories
@@ -34,6 +34,7 @@ class Counted(NamedTuple):
     ----------
     paths : (draw, frame), states of the recorded frames.
     follows : (frame,) whether the frame before in the sequence was recorded.
+    starts : (draw, frame) whether a bout begins since the last recorded frame; one may last through missing frames.
     level : (frame,) number of its combination of levels.
     levels : pandas Index of the combinations; None where nothing divides the frames.
     weights : (draw, frame) of the units that are resampled, or None.
@@ -42,6 +43,7 @@ class Counted(NamedTuple):
 
     paths: Int[np.ndarray, "draw frame"]
     follows: Any
+    starts: Bool[np.ndarray, "draw frame"]
     level: Int[np.ndarray, " frame"]
     levels: Any
     weights: Float[np.ndarray, "draw frame"] | None
@@ -68,6 +70,12 @@ def count(
         level, levels = groups.ngroup().to_numpy(), groups.size().index
     before = np.zeros_like(recorded)
     before[:, 1:] = recorded[:, :-1]
+    starts = np.ones((len(paths), len(table)), bool)
+    for start, path in zip(starts, paths, strict=True):
+        run = np.cumsum(np.diff(path, axis=1, prepend=-2) != 0).reshape(
+            recorded.shape
+        )  # of one state and sequence
+        start[1:] = np.diff(run[recorded]) != 0
     weights = None
     if resample is not None:
         require_one_of("resample", resample, LABELS)
@@ -82,7 +90,8 @@ def count(
             )
         random = np.random.default_rng(len(paths))
         weights = random.standard_exponential((len(paths), unit.max() + 1))[:, unit]
-    return Counted(paths[:, recorded][:, known], before[recorded][known], level, levels, weights, names)
+    follows = before[recorded][known]
+    return Counted(paths[:, recorded][:, known], follows, starts[:, known], level, levels, weights, names)
 
 
 def _levels(table: Any, data: Trajectories, by: Any) -> Any:
@@ -239,9 +248,7 @@ def time_budget(counted: Counted, data: Trajectories, probability: float, differ
 
 def usage(counted: Counted, probability: float, difference: Any) -> Any:
     """Shares of the bouts in each state."""
-    starts = np.repeat(~counted.follows[None], len(counted.paths), axis=0)
-    starts[:, 1:] |= counted.paths[:, 1:] != counted.paths[:, :-1]
-    number, expected = _tally(counted, np.where(starts, counted.paths, -1), len(counted.names))
+    number, expected = _tally(counted, np.where(counted.starts, counted.paths, -1), len(counted.names))
     shares, further = _ratio(number, number.sum(-1, keepdims=True)), {"bouts": expected}
     return _table(counted, shares, {"state": counted.names}, probability, difference, further)
 
@@ -261,7 +268,14 @@ def dwell_times(counted: Counted, data: Trajectories, probability: float, differ
     durations = _ratio(inside, inside - np.diagonal(pairs, axis1=-2, axis2=-1))
     further = {"ends": expected.sum(-1) - np.diagonal(expected, axis1=-2, axis2=-1)}
     found = _table(counted, durations, {"state": counted.names}, probability, difference, further)
-    return _in_time(found, ("mean", "lower", "upper"), data)
+    found = _in_time(found, ("mean", "lower", "upper"), data)
+    unit = data.metadata.time_unit or ("frames" if data.metadata.frame_rate is None else "units of time")
+    if data.metadata.time_kind is not None and found["mean"].dtype.kind == "m":
+        unit = "s"
+        if difference is not None:  # durations below 0 print as -1 days +23:59:59
+            found = found.apply(lambda column: column.dt.total_seconds())
+    found.attrs["unit"] = unit
+    return found
 
 
 def transitions(counted: Counted, per: str, probability: float, difference: Any) -> Any:
@@ -311,11 +325,10 @@ def bouts(found: Any) -> Any:
     rows = table.iloc[first]
     named = [name for name in LABELS if name in table]
     columns = {name: rows[name].to_numpy() for name in named}
-    columns |= {
-        "state": rows["state"].array,
-        "start": rows["time"].array,
-        "stop": table["time"].iloc[last].array,
-    }
+    start, stop = rows["time"].array, table["time"].iloc[last].array
+    if data.times is None:  # numbers of frames
+        start, stop = (np.asarray(times_of(np.asarray(each), data)) for each in (start, stop))
+    columns |= {"state": rows["state"].array, "first_frame": step[first], "start": start, "stop": stop}
     size = last - first + 1
     columns |= {"frames": size, "duration": np.asarray(times_of(size, data))}
     columns["probability"] = np.add.reduceat(table["probability"].to_numpy(), first) / size

@@ -101,7 +101,7 @@ def draw_imitation(fit: Any, figure: Any) -> None:
 def draw_intents(fit: Any, figure: Any, **shown: Any) -> None:
     narrow = figure.get_figwidth() < NARROW
     lines, shares = figure.subplots(2, 1) if narrow else figure.subplots(1, 2, width_ratios=(3, 1))
-    intent_shares(_draw_intent_lines(fit, lines, **shown), shares)
+    intent_shares(_draw_intent_lines(fit, lines, **shown), shares, names=fit.state_names)
 
 
 def _draw_intent_lines(fit: Any, axes: Any, **shown: Any) -> np.ndarray:

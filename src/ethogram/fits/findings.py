@@ -48,9 +48,10 @@ def _of_states(fit: Any) -> Findings:
         return Findings([], {})
     shown = budget[budget["mean"] >= LEAST_SHARE].sort_values("mean", ascending=False, kind="stable")
     unit = fit.data.metadata.time_unit if fit.data.metadata.frame_rate else None
+    called = {name: f"state {name}" if str(name).isdigit() else str(name) for name in shown.index}
     sentences = [
-        f"{name}: {100 * row['mean']:.1f} % of the recorded time (90 % interval {100 * row['lower']:.1f} to "
-        f"{100 * row['upper']:.1f} %), in bouts of {_duration(dwell['mean'][name], unit)} on average."
+        f"{called[name]}: {100 * row['mean']:.1f} % of the recorded time (90 % interval {100 * row['lower']:.1f} to "
+        f"{100 * row['upper']:.1f} %){_bouts(dwell['mean'][name], unit)}."
         for name, row in shown.iterrows()
     ]
     if len(shown) < len(budget):
@@ -61,14 +62,25 @@ def _of_states(fit: Any) -> Findings:
         labels = getattr(fit.data, field)
         if labels is not None and 2 <= len(np.unique(labels)) <= MOST_LEVELS:
             tables[f"Shares of the time by {field}"] = fit.time_budget(by=field)
-    return Findings(sentences, tables)
+    used = budget.index[budget["mean"] > 0]
+    return Findings(sentences, {title: _of_those(used, table) for title, table in tables.items()})
 
 
-def _duration(value: Any, unit: str | None) -> str:
-    """A duration that is a timedelta, or a number of units or frames."""
-    if hasattr(value, "round") and hasattr(value, "components"):
-        return str(value.round("s")).removeprefix("0 days ").replace("1 days", "1 day").replace(" 0", " ")
-    return f"{value:.3g} {unit or 'frames'}"
+def _of_those(states: Any, table: Any) -> Any:
+    """Rows of these states, and of changes between them."""
+    levels = [name for name in ("state", "next_state") if name in table.index.names]
+    return table[np.all([table.index.get_level_values(level).isin(states) for level in levels], axis=0)]
+
+
+def _bouts(mean: Any, unit: str | None) -> str:
+    """The mean duration of bouts, a timedelta or a number of units or frames; empty where no bout has ended."""
+    if mean != mean:
+        return ""
+    if hasattr(mean, "components"):
+        words = str(mean.round("s")).removeprefix("0 days ").replace("1 days", "1 day").replace(" 0", " ")
+    else:
+        words = f"{mean:.3g} {unit or 'frames'}"
+    return f", in bouts of {words} on average"
 
 
 def _of_choices(fit: Any) -> Findings:
@@ -128,9 +140,9 @@ def _of_rewards(fit: Any) -> Findings:
     rows.index = rows.index.str.partition("[").get_level_values(2).str.removesuffix("]")
     best = rows.iloc[0]
     interval = f" (90 % interval {best['lower']:.3g} to {best['upper']:.3g})" if "lower" in rows else ""
-    sentence = (
-        f"The largest reward is that of {rows.index[0]}, {best['mean']:.3g} above the mean reward{interval}."
-    )
+    of = "state" if fit.model.features.ndim == 2 else "state and action"
+    above = f"{best['mean']:.3g} above the mean reward{interval}"
+    sentence = f"The largest reward is that of {of} {rows.index[0]}, {above}."
     columns = [column for column in ("mean", "lower", "upper") if column in rows]
     return Findings([sentence], {"The largest rewards, about their mean": rows[columns]})
 

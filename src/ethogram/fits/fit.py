@@ -12,6 +12,7 @@ from ethogram.fits.as_code import call_as_code
 from ethogram.fits.fit_object import Fit
 from ethogram.fits.methods import read_settings
 from ethogram.fits.systems import system_of
+from ethogram.inference.state_order import in_order
 from ethogram.models.arguments import require_key, require_one_of
 
 __all__ = ["fit"]
@@ -30,7 +31,14 @@ def fit(key: Array, model: Any, data: Any = None, method: str = "auto", **settin
       ``"levine"``, ``"nuts"``, and ``"max_entropy"``, the linear baseline on the same features;
     - `MarginalMAP`, without data: ``"hybrid"``, ``"ags"``, ``"exact"`` and the others of `solve_mmap`.
 
-    The same key gives the same fit. `ConjugateSVI`, `fit_reward` and the other algorithms can also be called directly.
+    States whose numbers mean nothing are ordered, whatever the start: roles by the mean of their first feature (a von
+    Mises: its direction), or by how often they occur, most frequent first, where the emission has no mean; intents by
+    how often they occur, in chains by their weights. States keep their numbers where these mean something: under priors
+    that differ by state, known values and roles, constraints, and weights that are no sticks; also in a `GPIRL`, and of
+    ``"imitate"``, whose policies are numbered too.
+
+    The same key gives the same fit. `ConjugateSVI`, `fit_reward` and the other algorithms can also be called directly,
+    and leave the states as they are.
 
     Parameters
     ----------
@@ -71,6 +79,7 @@ def fit(key: Array, model: Any, data: Any = None, method: str = "auto", **settin
     key_fit, key_draws = jax.random.split(key)
     begin = time.perf_counter()
     result = jax.block_until_ready(methods.by_name[name].run(key_fit, model, data, settings))
+    result = in_order(result, data)
     seconds = time.perf_counter() - begin
     reason, code = methods.reason if method == "auto" else "", call_as_code(key, model, data, name, settings)
     return Fit(model, data, name, reason, result, seconds, key_draws, code=code)

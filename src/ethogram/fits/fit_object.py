@@ -88,6 +88,7 @@ class Fit:
         self.model, self.data, self.method, self.method_reason = model, data, method, method_reason
         self.result, self.seconds, self.code = result, seconds, code
         self._key, self._system, self._names = key, system_of(model, result), dict(names or {})
+        self._paths: dict[int, np.ndarray] = {}  # of its own data, the last number of draws only
 
     def __repr__(self) -> str:
         return f"Fit({type(self.model).__name__}, method={self.method!r}, {self.seconds:.1f} s)"
@@ -156,7 +157,9 @@ class Fit:
         named = renamed(self._system.num_states(self), names, self._names)
         given = (self.model, self.data, self.method, self.method_reason, self.result, self.seconds, self._key)
         code = f"{self.code}\nfit = fit.rename({as_code(dict(names))})" if self.code else ""
-        return Fit(*given, names=named, code=code)
+        fit = Fit(*given, names=named, code=code)
+        fit._paths = self._paths
+        return fit
 
     def _require_states(self) -> None:
         if not self._system.num_states(self):
@@ -204,8 +207,13 @@ class Fit:
         TypeError, ValueError : the model has no hidden states, or scores groups jointly (exclusive roles).
         """
         require_integer("num_draws", num_draws, 1)
+        return self._sample_paths(num_draws, data).copy()
+
+    def _sample_paths(self, num_draws: int, data: Any) -> np.ndarray:
         self._require_states()
         given = self._data(data)
+        if given is self.data and num_draws in self._paths:
+            return self._paths[num_draws]
         described = self.draws().model
         model = described if overrides(described, "observation") else described.scoring_model()
         model.check(given)
@@ -214,11 +222,16 @@ class Fit:
                 "the model has exclusive roles, whose paths are not sampled: read the most probable ones, fit.states()"
             )
         draws = some_draws(self, num_draws)
-        return sampled_paths(self._key, model.bound_to(given), draws, given, self.states(given).probability)
+        paths = sampled_paths(self._key, model.bound_to(given), draws, given, self.states(given).probability)
+        if given is self.data:
+            self._paths.clear()
+            self._paths[num_draws] = paths
+        return paths
 
     def _count(self, by: Any, data: Any, num_draws: int, resample: str | None) -> behaviour.Counted:
         given = self._data(data)
-        return behaviour.count(self.sample_paths(num_draws, given), given, self.state_names, by, resample)
+        require_integer("num_draws", num_draws, 1)
+        return behaviour.count(self._sample_paths(num_draws, given), given, self.state_names, by, resample)
 
     def time_budget(
         self,
@@ -272,7 +285,8 @@ class Fit:
     ) -> Any:
         """Shares of the bouts that are of each hidden state, and the expected number of ``bouts``.
 
-        A bout is a run of one state in consecutive recorded frames. Parameters and errors are those of
+        A bout is a run of one state along a path drawn from the posterior, through missing frames too, so that gaps do
+        not count a long bout twice; bouts without a recorded frame do not count. Parameters and errors are those of
         :meth:`time_budget`.
         """
         return behaviour.usage(self._count(by, data, num_draws, resample), probability, difference)
@@ -291,7 +305,8 @@ class Fit:
 
         Recorded steps in the state per end of a bout, so that bouts that a gap or the end of a recording cuts count as
         long as they were seen: the maximum likelihood estimate where ends do not depend on how long a bout has lasted.
-        NaN where no end was seen. Parameters and errors are those of :meth:`time_budget`.
+        NaN where no end was seen. Of dates they are timedeltas, and differences are seconds; ``attrs["unit"]`` is the
+        unit of numbers. Parameters and errors are those of :meth:`time_budget`.
         """
         counted = self._count(by, data, num_draws, resample)
         return behaviour.dwell_times(counted, self._data(data), probability, difference)
@@ -322,9 +337,10 @@ class Fit:
 
         Returns
         -------
-        A pandas DataFrame with one row per bout: labels of the sequence, ``state``, times ``start`` and ``stop`` of its
-        first and last frame, ``frames``, ``duration``, mean ``probability`` of the state, and ``cut``: ``"start"``,
-        ``"end"`` or ``"both"`` where a gap or the end of the recording cuts it, else empty.
+        A pandas DataFrame with one row per bout: labels of the sequence, ``state``, ``first_frame``, its place in the
+        recording from 0, times ``start`` and ``stop`` of its first and last frame (since the start, in the unit of
+        ``duration``, where the data have no times), ``frames``, ``duration``, mean ``probability`` of the state, and
+        ``cut``: ``"start"``, ``"end"`` or ``"both"`` where a gap or the end of the recording cuts it, else empty.
         """
         return behaviour.bouts(self.states(data))
 

@@ -100,12 +100,10 @@ def _paragraph(text: str) -> str:
 
 def _table(table: Any) -> str:
     """The first rows of a table, in a box of its own that scrolls on a narrow screen."""
-    shown = (
-        table.head(MOST_ROWS)
-        .dropna(axis=1, how="all")
-        .to_html(border=0, float_format="{:.4g}".format, na_rep="-")
-    )
-    return f'<div class="wide">{shown}</div>'
+    shown = table.head(MOST_ROWS).dropna(axis=1, how="all")
+    times = {name: column.dt.round("s") for name, column in shown.items() if column.dtype.kind == "m"}
+    page = shown.assign(**times).to_html(border=0, float_format="{:.4g}".format, na_rep="-")
+    return f'<div class="wide">{page}</div>'
 
 
 def _pre(code: str) -> str:

@@ -37,8 +37,10 @@ def axes_or_new(ax: Any, size: tuple[float | int, float | int]) -> Any:
 
 
 def figure_or_new(figure: Any, size: tuple[float | int, float | int]) -> Any:
-    """The given matplotlib figure, or a new one of this size."""
+    """The given matplotlib figure, or a new one of this size; texts keep apart, unless it has a layout of its own."""
     if figure is not None:
+        if hasattr(figure, "set_layout_engine") and figure.get_layout_engine() is None:
+            figure.set_layout_engine("constrained")
         return figure
     import matplotlib.pyplot as plt
 

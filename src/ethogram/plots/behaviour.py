@@ -1,7 +1,7 @@
 """Plots of tables of behaviour: time budgets, usage and dwell times by level, durations of bouts, and transitions.
 
 Every function draws into Matplotlib axes, given or new, and returns them. States have the colours of `category_colours`
-in the order in which the table has them.
+in the order in which the table has them; those that no path has are left out.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ def state_intervals(table: Any, ax: Any = None) -> Any:
     axes = axes_or_new(ax, (7, 3.5))
     states = list(dict.fromkeys(table.index.get_level_values("state")))
     unit, values = _numbers(table[["mean", "lower", "upper"]])
+    unit = unit if table["mean"].dtype.kind == "m" else table.attrs.get("unit", unit)
     by = [name for name in table.index.names if name != "state"]
     keys = table.index.droplevel("state") if by else np.zeros(len(table))
     levels = list(dict.fromkeys(keys))
@@ -43,6 +44,8 @@ def state_intervals(table: Any, ax: Any = None) -> Any:
     for number, (state, colour) in enumerate(zip(states, category_colours(len(states)), strict=True)):
         rows = table.index.get_level_values("state") == state
         mean, lower, upper = values[rows].T
+        if not np.nan_to_num(values[rows]).any():
+            continue  # of an intent that the fit does not use
         x = places[[levels.index(key) for key in np.asarray(keys, object)[rows]]]
         if ordered:
             axes.plot(x, mean, color=colour, label=str(state))
@@ -127,6 +130,9 @@ def transition_intervals(table: Any, ax: Any = None) -> Any:
             f"table has the index {list(table.index.names)}: give one of fit.transitions without by"
         )
     axes = axes_or_new(ax, (5.5, 4.5))
+    seen = table[table["mean"] > 0]
+    used = {*seen.index.get_level_values(0), *seen.index.get_level_values(1)}
+    table = table[[state in used and following in used for state, following in table.index]]
     names = list(dict.fromkeys([*table.index.get_level_values(0), *table.index.get_level_values(1)]))
     shown = np.full((len(names), len(names)), np.nan)
     for (state, following), row in table.iterrows():

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ethogram.plots.axes import axes_or_new, default_title, legend_beside
+from ethogram.plots.axes import axes_or_new, default_title, legend_beside, read_names
 from ethogram.plots.colours import category_colours
 
 __all__ = ["intent_shares", "intent_timeline"]
@@ -77,7 +77,13 @@ def intent_timeline(
     return axes
 
 
-def intent_shares(probability: ArrayLike, ax: Any = None, *, min_share: float | int = 0.01) -> Any:
+def intent_shares(
+    probability: ArrayLike,
+    ax: Any = None,
+    *,
+    min_share: float | int = 0.01,
+    names: Sequence[str] | None = None,
+) -> Any:
     """Share of the steps of every intent: a bar for all traces, a dot for each.
 
     Parameters
@@ -85,6 +91,7 @@ def intent_shares(probability: ArrayLike, ax: Any = None, *, min_share: float | 
     probability : (sequence, time, intent), zero beyond a length.
     ax : axes to draw into.
     min_share : share from which an intent counts as used, drawn as a line.
+    names : of the intents; their numbers where None.
     """
     chance = np.asarray(probability, float)
     if chance.ndim != 3 or not chance.sum() > 0:
@@ -97,7 +104,9 @@ def intent_shares(probability: ArrayLike, ax: Any = None, *, min_share: float | 
     beside = np.linspace(-0.3, 0.3, len(each))[:, None]
     axes.plot((intents + beside).ravel(), each.ravel(), ".", color="0.2", markersize=2.5, alpha=0.6)
     axes.axhline(100 * min_share, color="0.4", linewidth=0.8, linestyle=":")
-    axes.set_xticks(intents)
+    titles = read_names(names, len(intents))
+    turned: dict[str, Any] = {"rotation": 40, "ha": "right"} if max(map(len, titles)) > 2 else {}
+    axes.set_xticks(intents, titles, **turned)
     axes.set(xlabel="intent", ylabel="share of steps, %", ylim=(0, None))
     default_title(axes, "share of steps; dots: traces")
     return axes

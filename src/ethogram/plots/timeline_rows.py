@@ -22,6 +22,8 @@ LATE = 10.0
 """Numbers that begin after so many times their span, such as seconds since 1970, are shown since their start."""
 BETWEEN = 0.01
 """Gap between sequences that stand end to end, as a share of the longest row."""
+SPARSE = 0.1
+"""Share of an axis below which sequences stand end to end, such as sessions of some minutes on several days."""
 MOST_ROWS, MOST_PANELS = 60, 16
 
 
@@ -70,10 +72,11 @@ def readable(seconds: float, least: float | int = 1) -> str:
 
 def _read_times(
     data: Trajectories, at: tuple[np.ndarray, ...]
-) -> tuple[np.ndarray, float, str | None, float]:
+) -> tuple[np.ndarray, float, str | None, float, float]:
     """Starts of the frames `at` as they were given, or else since the start; the length of a frame; unit and seconds.
 
-    Dates are days since 1970 in UTC, and have no unit.
+    The last number is the unit in which times were given, as a multiple of that in which they come back. Dates are days
+    since 1970 in UTC, and have no unit.
     """
     metadata, (sequence, step), given = data.metadata, at, own_times(data.times, data.metadata)
     frame = 1.0 if metadata.frame_rate is None else 1 / metadata.frame_rate
@@ -84,15 +87,15 @@ def _read_times(
         each = (np.diff(time) / np.maximum(np.diff(step), 1))[np.diff(sequence) == 0]
         frame, unit = float(np.median(each)) if len(each) else frame, "s" if metadata.time_kind else unit
         if metadata.time_kind == "date":
-            return time / 86400, frame / 86400, None, 86400.0
+            return time / 86400, frame / 86400, None, 86400.0, 1.0
         if time.min() > LATE * (np.ptp(time) + frame):
             time = time - time.min()
     known = unit.lower() if unit.lower() in SECONDS else SPELLED.get(unit.lower().removesuffix("s"), unit)
     if known not in SECONDS:
-        return time, frame, unit, np.nan
+        return time, frame, unit, np.nan, 1.0
     unit = readable((np.ptp(time) + frame) * SECONDS[known], 3)
     scale = SECONDS[known] / SECONDS[unit]
-    return time * scale, frame * scale, unit, SECONDS[unit]
+    return time * scale, frame * scale, unit, SECONDS[unit], scale
 
 
 def _labelled(data: Trajectories, field: str) -> tuple[np.ndarray, list[str]]:
@@ -109,21 +112,25 @@ def _labelled(data: Trajectories, field: str) -> tuple[np.ndarray, list[str]]:
     ]
 
 
-def _end_to_end(frames: Any, frame: float) -> np.ndarray | None:
-    """Times of the frames with the sequences of a row one after the other; None where none of them overlap."""
+def _end_to_end(frames: Any, frame: float, sparse: float | int = 0) -> np.ndarray | None:
+    """Times of the frames with the sequences of a row one after the other.
+
+    None where none of them overlap, and the longest row fills more than the share `sparse` of the axis.
+    """
     line = ["panel", "row"]
     spans = frames.groupby([*line, "sequence"])["time"].agg(["min", "max"]).sort_values([*line, "min"])
-    if not (spans["min"] < spans.groupby(line)["max"].shift() + frame / 2).any():
-        return None
+    overlap = (spans["min"] < spans.groupby(line)["max"].shift() + frame / 2).any()
     lasting = spans["max"] - spans["min"] + frame
     longest = lasting.groupby(line).sum().max()
+    if not overlap and longest >= sparse * np.ptp(frames["time"]):
+        return None
     lasting += max(round(BETWEEN * longest / frame), 1) * frame
     shift = lasting.groupby(line).cumsum() - lasting - spans["min"]
     return frames["time"] + shift.droplevel(line)[frames["sequence"]].to_numpy()
 
 
-def _moment(value: Any, unit: str | None, second: float, metadata: Metadata) -> float:
-    """An end of a window in units of the axis."""
+def _moment(value: Any, unit: str | None, second: float, scale: float | int, metadata: Metadata) -> float:
+    """An end of a window in units of the axis, from a number times `scale`, a date or a duration."""
     import pandas
 
     try:
@@ -132,9 +139,9 @@ def _moment(value: Any, unit: str | None, second: float, metadata: Metadata) -> 
             moment = moment if moment.tzinfo else moment.tz_localize(metadata.time_zone or "UTC")
             return moment.timestamp() / second
         known = isinstance(value, int | float | np.number)
-        return float(value) if known else pandas.Timedelta(value).total_seconds() / second
+        return float(value) * scale if known else pandas.Timedelta(value).total_seconds() / second
     except (ValueError, TypeError) as error:
-        wanted = "dates" if unit is None else f"numbers of {unit}, or durations"
+        wanted = "dates" if unit is None else "numbers in the unit of the times, or durations"
         raise ValueError(f"window has the end {value!r}: give {wanted}") from error
 
 
@@ -186,20 +193,41 @@ def read_timeline(
     at = np.nonzero(np.asarray(valid_steps(data)) & np.asarray(data.observed) & (every >= 0))
     if not len(at[0]):
         raise ValueError(f"{argument} has no recorded frame: there is nothing to show")
-    time, frame, unit, second = _read_times(data, at)
+    time, frame, unit, second, scale = _read_times(data, at)
+    limits, inside = None, np.ones(len(time), bool)
+    if window is not None:
+        if isinstance(window, str) or len(window) != 2:
+            raise ValueError(f"window is {window!r}: give its start and its stop")
+        low, high = (_moment(each, unit, second, scale, metadata) for each in window)
+        inside = (time > low - frame / 2) & (time < high)
+        if unit in SECONDS:
+            unit = readable(min(high - low, np.ptp(time) + frame) * second, 3)
+            change, second = second / SECONDS[unit], SECONDS[unit]
+            time, frame, low, high = time * change, frame * change, low * change, high * change
+            scale *= change
+        limits = low, high
     count, of_agents = data.num_sequences, data.agent is not None
     row, rows = _labelled(data, "agent") if of_agents else (np.arange(count), [str(i) for i in range(count)])
     group, groups = (np.zeros(count, int), [""]) if data.group is None else _labelled(data, "group")
-    recurs = len(set(zip(row, group, strict=True))) > len(rows)  # an agent is in several groups
+    pairs = len(set(zip(row, group, strict=True)))
+    recurs = pairs > max(
+        len(rows), len(rows) * len(groups) / 2
+    )  # agents are in several groups, and in most of them
     panel = group if recurs else np.zeros(count, int)
     frames = pandas.DataFrame({"sequence": at[0], "time": time, "label": every[at]})
     frames["row"], frames["panel"] = row[at[0]], panel[at[0]]
     axis = f"time since start ({unit})" if data.times is None or time.min() == 0 else f"time ({unit})"
-    moved = _end_to_end(frames, frame)
+    moved = _end_to_end(frames[inside], frame) if inside.any() else None
+    if moved is None and window is None and not recurs:
+        moved = _end_to_end(frames, frame, SPARSE)
+        if moved is not None and unit is None:
+            unit = readable(np.ptp(moved) * second, 3)
+            scale, second = second / SECONDS[unit], SECONDS[unit]
+            moved, frame = moved * scale, frame * scale
     if moved is not None and unit is None:  # dates stay: each sequence has a row
         frames["row"], rows = at[0], [f"{rows[own]}, {number}" for number, own in enumerate(row)]
     elif moved is not None:
-        frames["time"], axis = moved, f"time ({unit}, sequences end to end)"
+        frames.loc[inside, "time"], axis, limits = moved, f"time ({unit}, sequences end to end)", None
 
     agents_given = rows if agents is None else [agents] if isinstance(agents, str | int) else agents
     wanted = [str(each) for each in agents_given]
@@ -207,7 +235,7 @@ def read_timeline(
     if unknown or not wanted:
         raise ValueError(f"agents has {', '.join(map(repr, unknown)) or 'no entry'}: give some of {rows}")
     chosen, levels, left_out = np.array([rows.index(each) for each in wanted]), None, []
-    by = "group" if by is None and agents is None and len(groups) > 1 and not recurs else by
+    by = "group" if by is None and agents is None and len(groups) > 1 and pairs == len(rows) else by
     if by is not None:
         key, known = _sorting(by, data, frames, rows, titles)
         chosen = chosen[np.argsort(key[chosen], kind="stable")]
@@ -218,15 +246,12 @@ def read_timeline(
     rows, used = [rows[each] for each in chosen], np.unique(frames["label"]).tolist()
     frames["row"] = pandas.Index(chosen).get_indexer(frames["row"])
 
-    keep, limits = frames["row"] >= 0, None
-    if window is not None:
-        if isinstance(window, str) or len(window) != 2:
-            raise ValueError(f"window is {window!r}: give its start and its stop")
-        limits = _moment(window[0], unit, second, metadata), _moment(window[1], unit, second, metadata)
-        keep &= (frames["time"] > limits[0] - frame / 2) & (frames["time"] < limits[1])
+    keep = (frames["row"] >= 0) & inside
     if not keep.any():
         ends = [frames["time"].min(), frames["time"].max()]
-        about = ends if unit else [str(np.datetime64(round(end * second), "s")) for end in ends]
+        about = [
+            f"{each / scale:g}" if unit else str(np.datetime64(round(each * second), "s")) for each in ends
+        ]
         raise ValueError(
             f"window {window!r} has no recorded frame of {rows}: all are from {about[0]} to {about[1]}"
         )

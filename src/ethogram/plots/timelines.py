@@ -40,11 +40,12 @@ def role_timelines(
 
     The axis is of dates in their time zone where ``data.times`` are dates, else of time since the start, or of frames
     where their rate is unknown. Sequences of an agent stand on its row at their own times; where they would overlap,
-    one after the other, and the label of the axis says so. Without agents every sequence has a row. Where agents occur
-    in several groups, each group has a panel, side by side; else the rows of a group stand together, and its name on
-    the right. Missing frames are blank. Where a column has several frames, it shows their most frequent role, and
-    opacity is the mean probability of that role over the frames. Black ticks mark changes of role, unless they would
-    cover a tenth of a row.
+    one after the other, and the label of the axis says so; so do short ones that are far apart, such as sessions of ten
+    minutes on several days. Without agents every sequence has a row. Where agents occur in several groups, and in most
+    of them, each group has a panel, side by side; where each is in one group, the rows of a group stand together, and
+    its name on the right. Missing frames are blank. Where a column has several frames, it shows their most frequent
+    role, and opacity is the mean probability of that role over the frames. Black ticks mark changes of role, unless
+    they would cover a tenth of a row.
 
     Parameters
     ----------
@@ -52,8 +53,9 @@ def role_timelines(
     probability : (sequence, time, role).
     data : the trajectories, with names, times or frame rate, and time unit.
     ax : axes to draw into.
-    window : start and stop, as dates or their strings, as numbers in the unit of the axis, or as durations such as
-        ``"5 min"``; all where None.
+    window : start and stop, as dates or their strings, as numbers in the unit of the times of the data (seconds of a
+        video), whatever that of the axis, or as durations such as ``"5 min"``; all where None. Of sequences that stand
+        end to end it is a window of each, in its own times.
     agents : the rows to show, from above: names of agents, or numbers of sequences; all where None.
     by : what sorts the rows: ``"group"`` or ``"subject"``; a role (its name), whose largest share stands above; or a
         level for each row, such as ``{"genotype": {"m1": "wt", "m2": "ko"}}``. By default the order of the labels.

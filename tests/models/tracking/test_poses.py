@@ -16,6 +16,7 @@ import pytest
 import xarray
 
 from ethogram import tracking
+from ethogram.models.data import Metadata, Trajectories
 
 RNG = np.random.default_rng(0)
 POSITION = RNG.uniform(0, 640, size=(5, 2, 3, 2))  # frame, individual, keypoint, axis
@@ -396,3 +397,25 @@ def test_what_is_no_such_file_is_refused(tmp_path):
     ):
         with pytest.raises(kind, match=message):
             call()
+
+
+def test_swapped_keypoints_are_counted_or_missing():
+    """A mouse that turns slowly; nose and tail are swapped in three frames, of which a dropped one follows."""
+    angle = np.linspace(0, 2, 40)
+    tail = np.stack([np.arange(40.0), np.zeros(40)], -1)
+    nose = tail + 5 * np.stack([np.cos(angle), np.sin(angle)], -1)
+    pose = np.concatenate([nose, tail], -1)
+    truth = [7, 20, 21]
+    pose[truth] = pose[truth][:, [2, 3, 0, 1]]
+    pose[22:30] = np.nan
+    metadata = Metadata(feature_names=("nose.x", "nose.y", "tail.x", "tail.y"))
+    data = Trajectories.from_list([pose], metadata=metadata, missing="nan")
+    around = {"centre": "tail", "heading": "nose", "keep_motion": True}
+    with pytest.warns(
+        UserWarning, match="in 3 of 32 frames the axis from tail to nose .* first in frame 7 of sequence 0"
+    ):
+        kept = tracking.egocentric(data, **around)
+    assert np.nanmax(np.abs(kept.observations[0, :, -1])) > 3
+    clean = tracking.egocentric(data, **around, swapped="missing")
+    assert np.flatnonzero(~clean.observed[0]).tolist() == [*truth, *range(22, 30)]
+    np.testing.assert_allclose(clean.observations[0, [1, 5, 32], -1], 2 / 39, rtol=1e-6)

@@ -9,7 +9,7 @@ import pytest
 from ethogram.fits import behaviour
 from ethogram.fits.states import HiddenStates, names_of_states, renamed, warn_of_rare
 from ethogram.inference.roles import InferredRoles
-from ethogram.models.data import Trajectories
+from ethogram.models.data import Metadata, Trajectories
 
 NAMES = ("rest", "walk")
 PATHS = np.array(  # (draw, sequence, time); the fourth frame of the first animal is missing
@@ -60,9 +60,10 @@ def test_levels_are_hours_in_the_zone_and_ones_own(data):
     assert each.index.names == ["sex", "day", "state"]
 
 
-def test_bouts_dwell_times_and_transitions_end_at_gaps(data):
+def test_dwell_times_and_transitions_end_at_gaps_and_usage_does_not(data):
     used = behaviour.usage(counted(data), 0.9, None)
-    starts = np.array([[2 + 1, 2 + 1], [1 + 1, 2 + 1]])  # (draw, state)
+    # A walk of the first draw outlasts the gap.
+    starts = np.array([[2 + 1, 1 + 1], [1 + 1, 2 + 1]])  # (draw, state)
     assert used["mean"].to_numpy() == pytest.approx((starts / starts.sum(1, keepdims=True)).mean(0))
     pairs = np.array([[[2, 1], [2, 1]], [[2, 1], [1, 2]]])  # of neighbours that are both recorded
     every = behaviour.transitions(counted(data), "frame", 0.9, None)
@@ -74,6 +75,12 @@ def test_bouts_dwell_times_and_transitions_end_at_gaps(data):
     dwell = behaviour.dwell_times(counted(data), data, 0.9, None)
     frames = (pairs.sum(-1) / (pairs.sum(-1) - np.diagonal(pairs, axis1=1, axis2=2))).mean(0)
     assert [each / pandas.Timedelta(minutes=30) for each in dwell["mean"]] == pytest.approx(frames.tolist())
+    sex = {"sex": {"ada": "f", "bo": "m"}}
+    less = behaviour.dwell_times(counted(data, by=sex), data, 0.9, ("f", "m"))
+    assert less["mean"]["f - m", "walk"] == pytest.approx(
+        -1800
+    )  # 1 - 2 frames; of the second draw no end was seen
+    assert less.attrs["unit"] == "s"
 
 
 def test_resampling_animals_widens_intervals_and_keeps_single_ones(data):
@@ -106,6 +113,12 @@ def test_a_table_of_states_has_the_datas_own_times_and_labels(data):
     assert bouts["cut"].tolist() == ["start", "end", "start", "end", "start", "end"]
     assert bouts["frames"].tolist() == [2, 1, 1, 1, 2, 2]
     assert bouts["duration"][0] == pandas.Timedelta(hours=1) and bouts["state"].tolist()[1] == "walk"
+    videos = data._replace(times=None, metadata=Metadata(frame_rate=30))
+    bouts = behaviour.bouts(HiddenStates(InferredRoles(PATHS[0], probability), NAMES, videos))
+    assert bouts["first_frame"].tolist() == [0, 2, 4, 5, 0, 2]
+    assert bouts["start"].tolist() == pytest.approx(
+        (bouts["first_frame"] / 30).tolist()
+    )  # seconds, as duration
 
 
 def test_states_of_few_frames_are_warned_of(recwarn):

@@ -225,6 +225,8 @@ def test_intents_are_named_drawn_and_scored_on_new_pairs():
     assert {"transition[$w,run, forage, 0]", "transition[$w,run, 0, others]"} <= {*named.summary().index}
     paths = named.sample_paths(5)
     assert paths.shape == (5, 2, 3) and (paths[:, 1, 2] == -1).all() and paths.max() <= 1
+    paths[:] = 0  # a copy: what is sampled once serves all tables, of the fit by any names
+    assert named._sample_paths(5, None) is other._sample_paths(5, None) and other.sample_paths(5).min() < 0
     assert named.states().used.size and named.time_budget()["mean"].sum() == pytest.approx(1)
     new = data.take([1, 1])
     assert found.score(new).entries[0] == pytest.approx(found.score().entries[1], abs=1e-3)

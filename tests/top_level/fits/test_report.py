@@ -6,10 +6,12 @@ import dataclasses
 import html
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import ClassVar
 
 import jax
 import numpy as np
+import pandas
 import pytest
 
 import ethogram
@@ -106,6 +108,7 @@ def test_pages_say_what_was_found_fold_parameters_and_cite(roles, tmp_path):
     assert f"Version {ethogram.__version__}" in page and "Le, Hoang M." in page and "(2017)" in page
 
 
+@pytest.mark.slow
 def test_findings_of_choices_rewards_and_answers(choices, rewards, answer):
     data = choices.data._replace(
         features=np.concatenate([choices.data.features, choices.data.features[:, ::-1] ** 2], -1),
@@ -124,7 +127,7 @@ def test_findings_of_choices_rewards_and_answers(choices, rewards, answer):
     (effects,) = found.tables.values()
     assert (effects.loc["speed"]["mean"] > 0).all() and (effects.loc["fare"]["upper"] < 0).all()
     best = findings(rewards)
-    assert best.sentences[0].startswith("The largest reward is that of 2, ")
+    assert best.sentences[0].startswith("The largest reward is that of state 2, ")
     assert findings(answer).sentences[0].startswith("The assignment: ")
 
 
@@ -140,3 +143,19 @@ def test_citations_are_those_of_the_file():
     titles = re.findall(r"title: (.*)", text)
     assert all(any(title in paper for title in titles) for paper in PAPERS.values())
     assert "name: The ethogram developers" in text and SOFTWARE.startswith("The ethogram developers")
+
+
+def test_tables_leave_out_states_that_no_path_has():
+    budget = pandas.DataFrame({"mean": [0.5, 0.0, 0.5]}, pandas.Index(["0", "1", "2"], name="state"))
+    pairs = pandas.MultiIndex.from_product([budget.index, budget.index], names=["state", "next_state"])
+    found = SimpleNamespace(
+        model=object(),
+        state_names=("0", "1", "2"),
+        data=SimpleNamespace(metadata=Metadata(), group=None, agent=None),
+        time_budget=lambda: budget.assign(lower=0.0, upper=1.0),
+        dwell_times=lambda: budget * 4,
+        transitions=lambda: pandas.DataFrame({"mean": np.arange(9)}, pairs),
+    )
+    tables = findings(found).tables
+    assert tables["Durations of bouts"].index.tolist() == ["0", "2"]
+    assert tables["Next states"]["mean"].tolist() == [0, 2, 6, 8]

@@ -40,6 +40,14 @@ def test_durations_have_a_readable_unit():
     axes = plots.state_intervals(table)
     assert axes.get_ylabel() == "duration (h)"
     assert [line.get_ydata().tolist() for line, *_ in axes.containers] == [[1.5], [4.0]]
+    unused = of_rows(
+        ["0", "1", "2"], ["state"], mean=[0.2, 0.0, 0.3], lower=[0.1, 0, 0.2], upper=[0.3, 0, 0.4]
+    )
+    unused.attrs["unit"] = "s"
+    axes = plots.state_intervals(unused)
+    assert axes.get_ylabel() == "duration (s)" and len(axes.containers) == 2
+    colours = [line.get_color() for line, *_ in axes.containers]
+    assert colours == [plots.category_colours(3)[state] for state in (0, 2)]
 
 
 def test_durations_of_bouts_follow_kaplan_and_meier():

@@ -59,7 +59,8 @@ def test_bad_timelines_are_refused():
 
 def test_bars_are_shares_of_all_steps_and_dots_those_of_traces():
     chance = np.stack([CHANCE, np.where(np.arange(4)[:, None] < 2, CHANCE[::-1], 0)])  # the second ends early
-    axes = plots_agents.intent_shares(chance)
+    axes = plots_agents.intent_shares(chance, names=["seek", "return", "rest"])
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["seek", "return", "rest"]
     held = chance.sum((0, 1))
     np.testing.assert_allclose([bar.get_height() for bar in axes.patches], 100 * held / held.sum())
     (dots,) = (line for line in axes.get_lines() if line.get_marker() == ".")

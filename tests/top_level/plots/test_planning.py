@@ -12,7 +12,7 @@ from ethogram.plots import episode_returns, episode_timeline, plan_marginals
 
 def test_a_plan_shows_the_most_probable_actions():
     marginals = np.array([[1.0, 0.0, 0.2], [0.1, 0.0, 0.9]])
-    plan = Plan({"go___a": True}, marginals[0], 3.25, marginals, 2, 5, 1, True, 0.01)
+    plan = Plan({"go___a": True}, marginals[0], 3.25, marginals, 2, 5, True, 0.01)
     ax = plan_marginals(plan, ("go___a", "go___b", "stop"), most=2)
     assert [label.get_text() for label in ax.get_yticklabels()] == ["go(a)", "stop"]
     np.testing.assert_array_equal(ax.images[0].get_array(), [[1.0, 0.1], [0.2, 0.9]])
@@ -72,7 +72,7 @@ def test_names_of_fifty_computers_do_not_overlap(given):
 
 def test_long_names_leave_room_and_plans_name_their_actions():
     marginals = np.ones((2, 1))
-    plan = Plan({}, marginals[0], 1.0, marginals, 2, 5, 1, True, 0.01)
+    plan = Plan({}, marginals[0], 1.0, marginals, 2, 5, True, 0.01)
     (label,) = plan_marginals(
         plan, ("move-the-very-large-elevator___from-floor-1__to-floor-12",)
     ).get_yticklabels()

@@ -144,6 +144,34 @@ def test_sequences_of_an_agent_stand_at_their_times_or_end_to_end(wolves):
     assert alone.rows == ["0", "1", "2"] and alone.axis == "time since start (frames)"
 
 
+def test_a_window_is_in_the_unit_of_the_times_and_of_each_sequence():
+    metadata, rows = Metadata(time_unit="s", frame_rate=2.0), [np.zeros((2000, 1))] * 2
+    path = np.tile(np.arange(2000) % 3, (2, 1))
+    long = Trajectories.from_list(rows, agent=[0, 1], metadata=metadata)
+    assert read(path, long).unit == "min"
+    found = read(path, long, window=(600, 605))  # seconds, as in the table of bouts
+    assert (found.unit, found.limits, found.panels[0].label.shape) == ("s", (600, 605), (2, 10))
+    with pytest.raises(ValueError, match=r"all are from 0 to 999\.5$"):
+        read(path, long, window=(1000, 2000))
+    found = read(path, long._replace(agent=np.zeros(2, int)), window=(600, 605))
+    assert found.panels[0].label[0].tolist() == [*path[0, 1200:1210], -1, *path[1, 1200:1210]]
+
+
+def test_short_sessions_on_several_days_and_groups_apart_stand_end_to_end():
+    dates = [pandas.date_range(f"2024-05-0{day}", periods=3, freq="2s", tz="UTC") for day in (1, 2, 3)]
+    frames = {"time": np.concatenate(dates), "session": np.repeat([0, 1, 2], 3), "x": 0.0, "animal": "a"}
+    columns = {"sequence": "session", "agent": "animal", "time": "time", "features": "x"}
+    data = Trajectories.from_table(pandas.DataFrame(frames), **columns, step="2s")
+    path = np.array([[0, 1, 2]] * 3)
+    found = read(path, data)
+    assert (found.unit, found.axis) == ("s", "time (s, sequences end to end)")
+    assert found.panels[0].label.tolist() == [[0, 1, 2, -1, 0, 1, 2, -1, 0, 1, 2]]
+    assert read(path, data, window=("2024-05-02", "2024-05-03")).unit is None
+    videos = data._replace(times=None, agent=np.array([0, 0, 1]), group=np.array([0, 1, 2]))
+    found = read(path, videos)  # an animal in two of three groups, another in one
+    assert len(found.panels) == 1 and found.levels is None
+
+
 def test_units_are_readable():
     def axis(frames, rate, unit="s"):
         metadata = Metadata(time_unit=unit, frame_rate=rate)

@@ -1,0 +1,71 @@
+"""States of a fit in an order that does not depend on the start of the algorithm."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import numpy as np
+
+from ethogram.inference.conjugate import ConjugatePosterior, ConjugateResult
+from ethogram.inference.draws import flat_draws
+from ethogram.inference.export.labelled_arrays import relabel
+from ethogram.inference.sampled_posterior import SampledPosterior
+from ethogram.models.conjugate_model import ConjugateModel, overrides
+from ethogram.models.label_permutations import permuted
+
+__all__ = ["in_order"]
+
+NUM_DRAWS = 200
+"""Draws of q whose average places a state."""
+
+
+def in_order(result: Any, data: Any) -> Any:
+    """The result with its states in the order of the model's `state_positions`, or of their expected steps in q.
+
+    One permutation for q, or for all draws of all chains, whose labels are taken to agree. It changes no likelihood and
+    no ELBO. Results are returned as they are where the numbers of states mean something, by a prior or by known labels,
+    and where there are no states.
+
+    Parameters
+    ----------
+    result : what an algorithm returned.
+    data : that it was fitted to.
+    """
+    model: Any = getattr(getattr(result, "posterior", result), "model", None)
+    axes = model.exchangeable_axes() if isinstance(model, ConjugateModel) else {}
+    if not axes:
+        return result
+    if isinstance(result, ConjugateResult):
+        blocks = result.posterior.blocks
+        if overrides(model, "state_mass"):
+            position = -np.asarray(_state_mass(model, blocks))
+        else:
+            drawn = result.draws_for_export(jax.random.key(0), NUM_DRAWS)
+            position = model.state_positions(flat_draws(drawn.sites), data)
+        if _is_in_order(position):
+            return result
+        moved = jax.device_put(permuted(blocks, axes, np.argsort(position, kind="stable")))
+        return result._replace(posterior=ConjugatePosterior(model, moved))
+    if not isinstance(result, SampledPosterior):
+        return result
+    position = model.state_positions(flat_draws(result.sites), data)
+    if _is_in_order(position):
+        return result
+    order = np.argsort(position, kind="stable")
+    dims = model.site_layout(data)[0]
+    sites = {}
+    for name, site in result.sites.items():
+        every = np.broadcast_to(order, (*site.shape[:2], len(order)))
+        sites[name] = relabel(site, dims.get(name, ()), model.label_dims, every)
+    return dataclasses.replace(result, sites=sites)
+
+
+def _is_in_order(position: Any) -> bool:
+    return position is None or bool((np.diff(position) >= 0).all())
+
+
+@jax.jit
+def _state_mass(model: Any, blocks: Any) -> Any:
+    return model.state_mass(blocks)
