@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -431,13 +432,19 @@ class Fit:
         Parameters
         ----------
         figure : empty matplotlib Figure to draw into; a new one of pyplot, which notebooks show, where None.
-        settings : of roles and intents ``window``, ``agents`` and ``by``, as of
+        settings : of hidden states ``window``, ``agents`` and ``by``, as of
             :func:`~ethogram.plots.role_timelines`; of rewards also ``grid``, numbers of rows and columns.
 
         Returns
         -------
         The figure.
         """
+        try:
+            inspect.signature(self._system.draw).bind(self, figure, **settings)
+        except TypeError:
+            raise TypeError(
+                f"a figure of a {type(self.model).__name__} takes no {', '.join(settings)}"
+            ) from None
         figure = figure_or_new(figure, (11, 5))
         self._system.draw(self, figure, **settings)
         show_plainly(figure)
