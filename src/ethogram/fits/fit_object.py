@@ -6,7 +6,7 @@ import inspect
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from jax import Array
@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from ethogram.fits import behaviour, checks, figures
 from ethogram.fits.as_code import as_code
 from ethogram.fits.estimates import estimates
-from ethogram.fits.new_data import by_group, mean_and_error, require_alike
+from ethogram.fits.new_data import Score, by_group, mean_and_error, require_alike
 from ethogram.fits.states import HiddenStates, names_of_states, renamed, warn_of_rare
 from ethogram.fits.systems import NUM_DRAWS, answer_dataset, some_draws, system_of
 from ethogram.inference import storage
@@ -26,37 +26,13 @@ from ethogram.inference.sampled_paths import sampled_paths
 from ethogram.models.arguments import require_integer
 from ethogram.models.conjugate_model import overrides
 from ethogram.models.data import Trajectories
-from ethogram.models.printing import short_repr
 from ethogram.models.roles import RoleHMM
 from ethogram.plots.axes import figure_or_new, show_plainly
 
-__all__ = ["Fit", "Score"]
+__all__ = ["Fit"]
 
 NUM_PATHS = 100
 """Draws of the paths of hidden states."""
-
-
-@short_repr
-class Score(NamedTuple):
-    """Log predictive density of data under a fit.
-
-    Attributes
-    ----------
-    total : sum over the entries, in nats.
-    mean : per observed step or decision, in nats.
-    se : standard error of `mean` over the entries, as a sample of all that might have been observed; NaN for one.
-    entries : (entry,) log predictive densities of the groups, of the sequences where there are no groups, or of the
-        decisions, times their weights; none of those that nothing was observed of.
-    counts : (entry,) their observed steps; the weight of a decision.
-    unit : ``"step"`` or ``"decision"``.
-    """
-
-    total: float
-    mean: float
-    se: float
-    entries: Float[np.ndarray, " entry"]
-    counts: Float[np.ndarray, " entry"]
-    unit: str
 
 
 class Fit:
