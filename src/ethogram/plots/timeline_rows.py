@@ -14,7 +14,7 @@ from ethogram.models.data.trajectories import Trajectories, valid_steps
 from ethogram.models.data.write_table import own_times
 from ethogram.plots.axes import read_names
 
-__all__ = ["Panel", "Timeline", "read_timeline", "readable"]
+__all__ = ["SECONDS", "Panel", "Timeline", "read_timeline", "readable"]
 
 SECONDS = {"days": 86400.0, "h": 3600.0, "min": 60.0, "s": 1.0, "ms": 1e-3}
 SPELLED = {"sec": "s", "second": "s", "minute": "min", "hour": "h", "d": "days", "day": "days"}
