@@ -271,8 +271,8 @@ def read_timeline(
     if len(parts) > MOST_PANELS:
         left_out.append(f"{MOST_PANELS} of {len(parts)} groups")
     first = [part["time"].min() for part in parts[:MOST_PANELS]]
-    pairs = zip(parts, first, strict=False)
-    places = [np.rint((part["time"] - low) / frame).astype(int) for part, low in pairs]
+    with_start = zip(parts, first, strict=False)
+    places = [np.rint((part["time"] - low) / frame).astype(int) for part, low in with_start]
     several = max(-(-sum(int(place.max()) + 1 for place in places) // most), 1)
     panels = []
     for name, low, part, place in zip(groups, first, parts, places, strict=False):
