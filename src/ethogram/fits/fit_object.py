@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,7 +16,7 @@ from ethogram.fits.as_code import as_code
 from ethogram.fits.estimates import estimates
 from ethogram.fits.new_data import Score, by_group, mean_and_error, require_alike
 from ethogram.fits.states import HiddenStates, names_of_states, renamed, warn_of_rare
-from ethogram.fits.systems import NUM_DRAWS, answer_dataset, some_draws, system_of
+from ethogram.fits.systems import NUM_DRAWS, answer_dataset, require_drawn, some_draws, system_of
 from ethogram.inference import storage
 from ethogram.inference.conjugate import ConjugateResult
 from ethogram.inference.draws import Draws, ExportsDraws
@@ -415,12 +414,7 @@ class Fit:
         -------
         The figure.
         """
-        try:
-            inspect.signature(self._system.draw).bind(self, figure, **settings)
-        except TypeError:
-            raise TypeError(
-                f"a figure of a {type(self.model).__name__} takes no {', '.join(settings)}"
-            ) from None
+        require_drawn(self, settings)
         figure = figure_or_new(figure, (11, 5))
         self._system.draw(self, figure, **settings)
         show_plainly(figure)

@@ -6,6 +6,7 @@ A system is imported when a model of it is fitted, or a fit of it is asked for s
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -35,6 +36,7 @@ __all__ = [
     "System",
     "answer_dataset",
     "methods_of",
+    "require_drawn",
     "some_draws",
     "system_of",
 ]
@@ -434,6 +436,14 @@ def system_of(model: Any, result: Any = None) -> System:
             "GPIRL, or a MarginalMAP query"
         )
     return found
+
+
+def require_drawn(fit: Any, settings: Mapping[str, Any]) -> None:
+    """Raise TypeError where the figure of a fit does not take these settings."""
+    try:
+        inspect.signature(fit._system.draw).bind(fit, None, **settings)
+    except TypeError:
+        raise TypeError(f"a figure of a {type(fit.model).__name__} takes no {', '.join(settings)}") from None
 
 
 def methods_of(model: Any, data: Any) -> methods.Methods:

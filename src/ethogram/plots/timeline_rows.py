@@ -14,7 +14,7 @@ from ethogram.models.data.trajectories import Trajectories, valid_steps
 from ethogram.models.data.write_table import own_times
 from ethogram.plots.axes import read_names
 
-__all__ = ["Panel", "Timeline", "read_timeline", "readable"]
+__all__ = ["SECONDS", "Panel", "Timeline", "read_timeline", "readable"]
 
 SECONDS = {"days": 86400.0, "h": 3600.0, "min": 60.0, "s": 1.0, "ms": 1e-3}
 SPELLED = {"sec": "s", "second": "s", "minute": "min", "hour": "h", "d": "days", "day": "days"}
@@ -271,8 +271,8 @@ def read_timeline(
     if len(parts) > MOST_PANELS:
         left_out.append(f"{MOST_PANELS} of {len(parts)} groups")
     first = [part["time"].min() for part in parts[:MOST_PANELS]]
-    pairs = zip(parts, first, strict=False)
-    places = [np.rint((part["time"] - low) / frame).astype(int) for part, low in pairs]
+    with_start = zip(parts, first, strict=False)
+    places = [np.rint((part["time"] - low) / frame).astype(int) for part, low in with_start]
     several = max(-(-sum(int(place.max()) + 1 for place in places) // most), 1)
     panels = []
     for name, low, part, place in zip(groups, first, parts, places, strict=False):
