@@ -7,13 +7,14 @@ paths from the posterior beside those of paths that the chain makes at the same 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from jax import Array
 from jaxtyping import Float
-from scipy.stats import norm
+from scipy.special import ndtri
 
 from ethogram.models.data.gaps import lacking
 from ethogram.models.emissions import AutoregressiveGaussianEmission
@@ -26,7 +27,7 @@ SAMPLES = 4000
 
 
 def pseudo_residuals(
-    key: Array, model: Any, draws: dict[str, np.ndarray], data: Any
+    key: Array, model: Any, draws: Mapping[str, np.ndarray], data: Any
 ) -> Float[np.ndarray, "sequence time feature"]:
     """Normal quantiles of the predictive probability of a smaller value, given the frames before; NaN where missing.
 
@@ -50,7 +51,7 @@ def pseudo_residuals(
                 known = np.sort(simulated[:, state, feature])
                 rank = (np.searchsorted(known, values) + np.searchsorted(known, values, "right")) / 2
                 below[..., feature] += predicted[..., state] * (rank + 0.5) / (SAMPLES + 1) / count
-    return np.where(missing, np.nan, norm.ppf(np.clip(below, 1e-9, 1 - 1e-9)))
+    return np.where(missing, np.nan, ndtri(np.clip(below, 1e-9, 1 - 1e-9)))
 
 
 def checked(fit: Any, data: Any) -> Any:
@@ -91,7 +92,7 @@ class Checks(NamedTuple):
     made_short: Float[np.ndarray, "draw state"]
 
 
-def chain_checks(key: Array, draws: dict[str, np.ndarray], paths: np.ndarray) -> Checks:
+def chain_checks(key: Array, draws: Mapping[str, np.ndarray], paths: np.ndarray) -> Checks:
     """Occupancy and bouts of one frame, along sampled paths (draw, sequence, time) and those that the chain makes.
 
     Where bouts are not geometric, as those of animals seldom are, the second differ.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from scipy.stats import norm
+from scipy.special import ndtri
 
 from ethogram.plots.axes import axes_or_new, default_title, draw_intervals
 from ethogram.plots.colours import SERIES, series_colour
@@ -33,7 +33,7 @@ def residual_quantiles(residuals: Any, ax: Any = None, *, names: Sequence[str] |
         shown = np.unique(np.linspace(0, len(known) - 1, MOST_POINTS).astype(int))
         label = str(feature) if names is None else names[feature]
         axes.plot(
-            norm.ppf(shares[shown]),
+            ndtri(shares[shown]),
             known[shown],
             ".",
             color=series_colour(feature),
