@@ -25,7 +25,8 @@ def sampled_paths(
     model: Any,
     draws: Mapping[str, Any],
     data: Trajectories,
-    reference: Float[np.ndarray, "sequence time state"],
+    num_states: int,
+    reference: Float[np.ndarray, "sequence time state"] | None,
 ) -> Int[np.ndarray, "draw sequence time"]:
     """One path of every sequence per draw of the parameters, -1 beyond its length.
 
@@ -37,18 +38,23 @@ def sampled_paths(
     key : a typed key.
     model : bound to the data, with chains.
     draws : (draw, ...) by site.
-    reference : probabilities of the labels, such as those of `infer_roles`.
+    num_states : of the labels.
+    reference : probabilities of the labels, such as those of `infer_roles`; None where labels agree in all draws, as
+        in those of a factorised posterior.
     """
     draws = {name: np.asarray(draws[name]) for name in model.needed_sites()}
     count = len(next(iter(draws.values())))
-    kind = np.int8 if reference.shape[-1] <= 127 else np.int32
-    found = np.empty((count, *reference.shape[:2]), kind)
+    found = np.empty((count, *np.shape(data.observed)), np.int8 if num_states <= 127 else np.int32)
     keys = jax.random.split(key, count)
     for start in range(0, count, CHUNK):
         rows = np.minimum(np.arange(start, start + CHUNK), count - 1)
         part = {name: site[rows] for name, site in draws.items()}
-        paths, overlaps = map(np.asarray, _sampled(model, part, keys[rows], data, reference))
-        for number in range(min(CHUNK, count - start)):
+        paths, overlaps = jax.tree.map(np.asarray, _sampled(model, part, keys[rows], data, reference))
+        last = min(CHUNK, count - start)
+        if reference is None:
+            found[start : start + last] = paths[:last]
+            continue
+        for number in range(last):
             label = np.argsort(
                 optimal_assignment(-overlaps[number]).role
             )  # of the reference, by the draw's own
@@ -57,15 +63,17 @@ def sampled_paths(
 
 
 @jax.jit
-def _sampled(model: Any, draws: Any, keys: Array, data: Any, reference: Any) -> tuple[Array, Array]:
-    """Paths (draw, sequence, time), and overlaps (draw, reference label, own label)."""
+def _sampled(model: Any, draws: Any, keys: Array, data: Any, reference: Any) -> tuple[Array, Array | None]:
+    """Paths (draw, sequence, time), and overlaps (draw, reference label, own label) where there is a reference."""
     value = model.observed_value(data)
-    inside = jnp.arange(reference.shape[1]) < jnp.asarray(data.lengths)[:, None]
-    weight = jnp.where(inside[..., None], reference, 0)
+    inside = (jnp.arange(np.shape(data.observed)[1]) < jnp.asarray(data.lengths)[:, None])[..., None]
 
     def one(drawn: Any) -> Any:
         chain = model.observation(drawn[0], data).within_truncation()
-        state = jnp.where(inside[..., None], chain.smooth(value).state[..., : reference.shape[-1]], 0)
-        return chain.sample_path(drawn[1], value).path, jnp.einsum("ntk,ntj->kj", weight, state)
+        path = chain.sample_path(drawn[1], value).path
+        if reference is None:
+            return path, None
+        state = jnp.where(inside, chain.smooth(value).state[..., : reference.shape[-1]], 0)
+        return path, jnp.einsum("ntk,ntj->kj", jnp.where(inside, reference, 0), state)
 
     return jax.lax.map(one, (draws, keys))

@@ -211,7 +211,7 @@ small_fits = {
 # %%
 reference = small_fits["cavi"].result.posterior
 trees = {
-    method.upper(): each.to_arviz(num_draws=count, align=reference, progress_bar=False)
+    method.upper(): each.to_arviz(num_draws=DRAWS, align=reference, progress_bar=False)
     for method, each in small_fits.items()
 }
 for name, tree in trees.items():

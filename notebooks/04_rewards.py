@@ -119,18 +119,18 @@ fit = ethogram.fit(jax.random.key(3), model, data, **SETTINGS, progress_bar=Fals
 found = fit.result
 draws = {name: np.asarray(site)[0] for name, site in fit.draws(200).sites.items()}  # of one chain
 mean = draws["reward"].mean(0)
-visited = np.bincount(np.asarray(data.states).ravel(), minlength=size**2)
+visited = np.bincount(np.asarray(data.states).ravel(), minlength=SIZE**2)
 print(f"ELBO {found.elbo:.1f} +- {found.elbo_se:.1f}, Laplace's {found.laplace_elbo:.1f}, {found.steps} steps, "
       f"{'converged' if found.converged else 'not converged: ' + found.reason}")  # fmt: skip
 
 figure, axes = plt.subplots(1, 3, figsize=(15, 4.4), layout="constrained")
 objectworld.draw(home, axes[0])
 axes[0].set_title("true reward", pad=22)
-plots_rewards.reward_map(mean - mean.mean(), size, axes[1], label="centred posterior mean")
+plots_rewards.reward_map(mean - mean.mean(), SIZE, axes[1], label="centred posterior mean")
 objectworld.draw_policy(home, draws["policy"].mean(0), axes[1])
 axes[1].set_title("posterior mean and policy")
 plots_rewards.reward_map(
-    draws["centred_reward"].std(0), size, axes[2], visited=visited, label="standard deviation", cmap="magma"
+    draws["centred_reward"].std(0), SIZE, axes[2], visited=visited, label="standard deviation", cmap="magma"
 )
 axes[2].set_title("posterior sd; rings: demonstrations")
 plt.show()
@@ -151,7 +151,7 @@ print("EVD (standard)        train           transfer")
 for name, here, other in (
     ("maximum entropy", linear.reward, np.asarray(away.features) @ linear.weights),
     ("Gaussian process", of_features, there.reward.mean),
-    ("zero reward", np.zeros(size**2), np.zeros(size**2)),
+    ("zero reward", np.zeros(SIZE**2), np.zeros(SIZE**2)),
 ):
     lost = [
         float(expected_value_difference(place.mdp, place.reward, reward))
@@ -160,7 +160,7 @@ for name, here, other in (
     print(f"{name:18s} {lost[0]:9.2f} {lost[1]:18.2f}")
 
 figure, axes = plt.subplots(1, 3, figsize=(13, 3.6), layout="constrained")
-plots_rewards.relevance_forest(draws["relevance"], axes[0], names=objectworld.feature_names(size))
+plots_rewards.relevance_forest(draws["relevance"], axes[0], names=objectworld.feature_names(SIZE))
 plots_rewards.learning_curve(found.trace, axes[1])
 plots_rewards.coverage_curve(draws["reward"], home.reward, axes[2])
 axes[2].set_title("coverage of reward differences", fontsize=10)

@@ -50,7 +50,7 @@ SEEDS = 5
 # %%
 data, games = predator_prey.simulate(jax.random.key(0), GAMES)
 lengths = games.lengths
-print(f"{num_games} games of {lengths.min()} to {lengths.max()} steps, mean {lengths.mean():.1f};")
+print(f"{GAMES} games of {lengths.min()} to {lengths.max()} steps, mean {lengths.mean():.1f};")
 print(f"{games.captured.mean():.1%} end with a capture")
 
 number = int(np.argmin(np.abs(lengths - lengths.mean())))  # a game of mean length

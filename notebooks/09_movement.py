@@ -70,6 +70,14 @@ fit.plot()
 plt.show()
 
 # %% [markdown]
+# Does the model fit? Pseudo-residuals are standard normal and independent where it does, and the chain makes paths like
+# those in the data.
+
+# %%
+fit.plot_checks()
+plt.show()
+
+# %% [markdown]
 # ## Time budgets
 #
 # Shares of the recorded time, with 90 % intervals over paths that are drawn from the posterior, not from the most

@@ -87,7 +87,8 @@ def position_features(metadata: Metadata, count: int, any_two: bool = False) -> 
 def wrapped(angles: np.ndarray, period: float, like: np.ndarray) -> np.ndarray:
     """Angles between -period / 2 and period / 2 where some of `like` is negative, else between 0 and period."""
     lowest = -period / 2 if np.nanmin(like, initial=0) < 0 else 0.0
-    return lowest + (angles - lowest) % period
+    above = (angles - lowest) % period
+    return lowest + np.where(above < period, above, 0)  # of -1e-16 the remainder rounds to the period
 
 
 def refuse_angles(data: Any, fault: str, fix: str, *, only_degrees: bool = False) -> None:

@@ -53,7 +53,12 @@ def drawn(enumerated):
     halves = [sites(order, DRAWS // 2) for order in ([0, 1], [1, 0])]
     draws = {name: np.concatenate([half[name] for half in halves]) for name in halves[0]}
     model = RoleHMM(2, GaussianEmission(1)).bound_to(data)
-    return sampled_paths(jax.random.key(0), model, draws, data, first)
+    asked = jax.random.key(0), model, draws, data, 2
+    kept = sampled_paths(*asked, None)  # the same paths, in the labels of each half
+    kept[DRAWS // 2 :] = np.where(kept[DRAWS // 2 :] < 0, -1, 1 - kept[DRAWS // 2 :])
+    paths = sampled_paths(*asked, first)
+    np.testing.assert_array_equal(kept, paths)
+    return paths
 
 
 def test_paths_occur_as_often_as_enumeration_says(drawn, enumerated):

@@ -101,7 +101,10 @@ def _read(
     """Data of the files, by a function of Python, with those of these arguments that are given, and its line."""
     files = arguments.data if len(arguments.data) > 1 else arguments.data[0]
     with _of(files if isinstance(files, str) else f"{len(files)} files"):
-        return _made("data", function, files, **_given(arguments, names), **dict(arguments.read), **named)
+        read = dict(arguments.read)
+        if arguments.egocentric is not None:
+            read.pop("swapped", None)  # an argument of egocentric
+        return _made("data", function, files, **_given(arguments, names), **read, **named)
 
 
 def _frames(arguments: argparse.Namespace, names: dict[str, Any], **behaviour: Any) -> tuple[Any, str]:
@@ -157,8 +160,9 @@ def _features(arguments: argparse.Namespace, features: Any) -> tuple[Any, list[s
             raise ValueError("--egocentric needs two keypoints: give centre and heading, such as tail,nose")
         centre, heading = arguments.egocentric
         with _of("--egocentric"):
-            function, motion = "ethogram.tracking.egocentric", {"keep_motion": True}
-            data, line = _made("data", function, data, centre=centre, heading=heading, **motion)
+            function, options = "ethogram.tracking.egocentric", {"keep_motion": True}
+            options |= {name: value for name, value in dict(arguments.read).items() if name == "swapped"}
+            data, line = _made("data", function, data, centre=centre, heading=heading, **options)
         lines.append(line)
     if arguments.step_and_turn:
         with _of("--step-and-turn"):

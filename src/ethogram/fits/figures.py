@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpyro.distributions import Distribution
 
+from ethogram.fits.checks import chain_checks
 from ethogram.inference.conjugate import ConjugateResult
 from ethogram.models.emissions import CategoricalEmission
 from ethogram.plots.axes import default_title, density_of, draw_intervals, figure_or_new, show_plainly
+from ethogram.plots.checks import path_check, residual_autocorrelation, residual_quantiles
 from ethogram.plots.choices import value_marginals
 from ethogram.plots.colours import SERIES, series_colour
 from ethogram.plots.imitation import failure_curves, policy_roles
@@ -21,6 +24,7 @@ from ethogram.plots.timelines import role_timelines
 
 __all__ = [
     "draw_answer",
+    "draw_checks",
     "draw_choices",
     "draw_comparison",
     "draw_imitation",
@@ -87,6 +91,22 @@ def _telling(data: Any, probability: Any) -> np.ndarray:
     mean = weight.T @ x / np.maximum(weight.sum(0), 1e-9)[:, None]
     share = weight.sum(0) @ mean**2 / np.maximum((x**2).sum(0), 1e-300)
     return np.argsort(-share, kind="stable")[: known.any(0).sum()]
+
+
+def draw_checks(fit: Any, draws: Mapping[str, np.ndarray], figure: Any) -> None:
+    """Pseudo-residuals, their autocorrelation, and numbers of sampled paths beside those of the chain."""
+    residuals, names = fit.residuals(), fit.data.metadata.feature_names
+    paths = fit.sample_paths(len(draws["initial"]))
+    found = chain_checks(fit._key, draws, paths)
+    axes = figure.subplots(4, 1) if figure.get_figwidth() < NARROW else figure.subplots(2, 2).ravel()
+    residual_quantiles(residuals, axes[0], names=names)
+    residual_autocorrelation(residuals, axes[1], names=names)
+    path_check(
+        found.occupancy, found.made_occupancy, fit.state_names, axes[2], quantity="share of the frames"
+    )
+    path_check(
+        found.short, found.made_short, fit.state_names, axes[3], quantity="share of bouts of a single frame"
+    )
 
 
 def draw_imitation(fit: Any, figure: Any) -> None:

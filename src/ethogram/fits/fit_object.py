@@ -5,57 +5,33 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from jax import Array
 from jaxtyping import Float, Int
 
-from ethogram.fits import behaviour
+from ethogram.fits import behaviour, checks, figures
 from ethogram.fits.as_code import as_code
 from ethogram.fits.estimates import estimates
-from ethogram.fits.new_data import by_group, mean_and_error, require_alike
+from ethogram.fits.new_data import Score, by_group, mean_and_error, require_alike
 from ethogram.fits.states import HiddenStates, names_of_states, renamed, warn_of_rare
-from ethogram.fits.systems import NUM_DRAWS, answer_dataset, some_draws, system_of
+from ethogram.fits.systems import NUM_DRAWS, answer_dataset, require_drawn, some_draws, system_of
 from ethogram.inference import storage
-from ethogram.inference.conjugate import load_posterior
+from ethogram.inference.conjugate import ConjugateResult
 from ethogram.inference.draws import Draws, ExportsDraws
 from ethogram.inference.export import to_arviz
 from ethogram.inference.sampled_paths import sampled_paths
 from ethogram.models.arguments import require_integer
 from ethogram.models.conjugate_model import overrides
 from ethogram.models.data import Trajectories
-from ethogram.models.printing import short_repr
 from ethogram.models.roles import RoleHMM
 from ethogram.plots.axes import figure_or_new, show_plainly
 
-__all__ = ["Fit", "Score", "load"]
+__all__ = ["Fit"]
 
 NUM_PATHS = 100
 """Draws of the paths of hidden states."""
-
-
-@short_repr
-class Score(NamedTuple):
-    """Log predictive density of data under a fit.
-
-    Attributes
-    ----------
-    total : sum over the entries, in nats.
-    mean : per observed step or decision, in nats.
-    se : standard error of `mean` over the entries, as a sample of all that might have been observed; NaN for one.
-    entries : (entry,) log predictive densities of the groups, of the sequences where there are no groups, or of the
-        decisions, times their weights; none of those that nothing was observed of.
-    counts : (entry,) their observed steps; the weight of a decision.
-    unit : ``"step"`` or ``"decision"``.
-    """
-
-    total: float
-    mean: float
-    se: float
-    entries: Float[np.ndarray, " entry"]
-    counts: Float[np.ndarray, " entry"]
-    unit: str
 
 
 class Fit:
@@ -221,7 +197,9 @@ class Fit:
                 "the model has exclusive roles, whose paths are not sampled: read the most probable ones, fit.states()"
             )
         draws = some_draws(self, num_draws)
-        paths = sampled_paths(self._key, model.bound_to(given), draws, given, self.states(given).probability)
+        reference = None if isinstance(self.result, ConjugateResult) else self.states(given).probability
+        count = self._system.num_states(self)
+        paths = sampled_paths(self._key, model.bound_to(given), draws, given, count, reference)
         if given is self.data:
             self._paths.clear()
             self._paths[num_draws] = paths
@@ -343,6 +321,32 @@ class Fit:
         """
         return behaviour.bouts(self.states(data))
 
+    def residuals(self, data: Any = None) -> Float[np.ndarray, "sequence time feature"]:
+        """Forecast pseudo-residuals of roles: standard normal where the model is true, NaN where a feature is missing.
+
+        Zucchini, MacDonald, Langrock (2016), "Hidden Markov models for time series", section 6.2.3.
+
+        Raises
+        ------
+        TypeError : the model is no `RoleHMM` with frames that are independent given the state.
+        """
+        given = self._data(data)
+        return checks.pseudo_residuals(self._key, checks.checked(self, given), some_draws(self, 10), given)
+
+    def plot_checks(self, figure: Any = None) -> Any:
+        """A figure of how well roles explain their data: pseudo-residuals, their autocorrelation, and paths.
+
+        States that last otherwise than in a Markov chain, and features of another distribution, are seen in it.
+
+        Parameters
+        ----------
+        figure : empty matplotlib Figure to draw into; a new one of pyplot where None.
+        """
+        figure = figure_or_new(figure, (11, 7))
+        figures.draw_checks(self, some_draws(self, NUM_PATHS), figure)
+        show_plainly(figure)
+        return figure
+
     def predict(self, data: Any = None, **settings: int) -> Any:
         """What the agents do next, or in new data, averaged over the posterior.
 
@@ -403,13 +407,14 @@ class Fit:
         Parameters
         ----------
         figure : empty matplotlib Figure to draw into; a new one of pyplot, which notebooks show, where None.
-        settings : of roles and intents ``window``, ``agents`` and ``by``, as of
+        settings : of hidden states ``window``, ``agents`` and ``by``, as of
             :func:`~ethogram.plots.role_timelines`; of rewards also ``grid``, numbers of rows and columns.
 
         Returns
         -------
         The figure.
         """
+        require_drawn(self, settings)
         figure = figure_or_new(figure, (11, 5))
         self._system.draw(self, figure, **settings)
         show_plainly(figure)
@@ -471,25 +476,3 @@ class Fit:
             return self.data
         require_alike(data, self.data, self.model)
         return data
-
-
-def load(path: str | os.PathLike) -> Any:
-    """Read a :class:`Fit`, or a posterior, that was written by its ``save`` method.
-
-    Raises
-    ------
-    FileNotFoundError : there is no such file.
-    ValueError : the file is truncated, or holds something else.
-    """
-    content = storage.read(path)
-    if not (isinstance(content, dict) and isinstance(content.get("fit"), dict)):
-        return load_posterior(path)
-    found = content["fit"]
-    kinds = {"method": str, "method_reason": str, "seconds": float, "key": Array, "names": dict, "code": str}
-    wrong = [name for name, kind in kinds.items() if not isinstance(found.get(name), kind)]
-    missing = sorted(found.keys() ^ {*kinds, "model", "data", "result"}) or wrong
-    if missing:
-        raise ValueError(
-            f"{os.fspath(path)} cannot be read: {', '.join(missing)} of the fit is missing or wrong"
-        )
-    return Fit(**found)

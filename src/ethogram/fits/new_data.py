@@ -2,16 +2,41 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from jaxtyping import Float
 
 from ethogram.models.data import Trajectories, group_labels
 from ethogram.models.data.labels import are_numerals
+from ethogram.models.printing import short_repr
 
-__all__ = ["by_group", "mean_and_error", "require_alike"]
+__all__ = ["Score", "by_group", "mean_and_error", "require_alike"]
 
 VOCABULARIES = ("feature_names", "feature_units", "state_names", "action_names")
+
+
+@short_repr
+class Score(NamedTuple):
+    """Log predictive density of data under a fit.
+
+    Attributes
+    ----------
+    total : sum over the entries, in nats.
+    mean : per observed step or decision, in nats.
+    se : standard error of `mean` over the entries, as a sample of all that might have been observed; NaN for one.
+    entries : (entry,) log predictive densities of the groups, of the sequences where there are no groups, or of the
+        decisions, times their weights; none of those that nothing was observed of.
+    counts : (entry,) their observed steps; the weight of a decision.
+    unit : ``"step"`` or ``"decision"``.
+    """
+
+    total: float
+    mean: float
+    se: float
+    entries: Float[np.ndarray, " entry"]
+    counts: Float[np.ndarray, " entry"]
+    unit: str
 
 
 def require_alike(data: Any, fitted: Any, model: Any) -> None:

@@ -75,7 +75,8 @@ def warn_of_rare(states: HiddenStates) -> None:
         held = ", ".join(f"{states.names[state]} {frames[state]}" for state in rare)
         warn_user(
             f"states hold less than 1 % of the {frames.sum()} frames ({held}): look at these in states().to_table(), "
-            "since errors of a device often become a state of their own; max_speed= of readers takes jumps as missing"
+            "since errors of a device often become a state of their own; max_speed= of readers takes jumps as "
+            "missing, swapped= of egocentric poses turned round"
         )
 
 

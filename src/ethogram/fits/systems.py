@@ -6,6 +6,7 @@ A system is imported when a model of it is fitted, or a fit of it is asked for s
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -26,6 +27,7 @@ from ethogram.models.data import Trajectories
 from ethogram.models.printing import short_repr
 from ethogram.plots.axes import draw_intervals
 from ethogram.plots.colours import SERIES
+from ethogram.plots.timelines import role_timelines
 
 __all__ = [
     "NUM_DRAWS",
@@ -34,6 +36,7 @@ __all__ = [
     "System",
     "answer_dataset",
     "methods_of",
+    "require_drawn",
     "some_draws",
     "system_of",
 ]
@@ -86,15 +89,27 @@ def _no_predictions(fit: Any, data: Any) -> Any:
     raise TypeError(f"a {type(fit.model).__name__} has no predictions here: see fit.result")
 
 
-def _draw_estimates(fit: Any, figure: Any) -> None:
-    """Means and 90 % intervals of the first estimates."""
+def _draw_own(fit: Any, figure: Any, **shown: Any) -> None:
+    """Means and 90 % intervals of the first estimates, and timelines of the states of a model that has some."""
     names, draws = fit._entries()
     rows = np.arange(min(len(names), MOST_ESTIMATES))
-    axes, flat = figure.subplots(), draws.reshape(-1, len(names))
-    draw_intervals(axes, rows[::-1], flat[:, rows], SERIES[0], [names[row] for row in rows])
-    axes.set_ylim(-0.6, len(rows) - 0.4)
     part = f", the first {len(rows)} of {len(names)}" if len(rows) < len(names) else ""
-    axes.set(title=f"means and 90 % intervals{part}", xlabel="estimate")
+    if fit.state_names:
+        narrow = figure.get_figwidth() < figures.NARROW
+        axes, lines = figure.subplots(2, 1) if narrow else figure.subplots(1, 2, width_ratios=(1, 2))
+        found = fit.states()
+        options = {"names": fit.state_names, "name": "state", **shown}
+        role_timelines(found.path, found.probability, fit.data, lines, **options)
+    elif shown:
+        raise TypeError(
+            f"a figure of a {type(fit.model).__name__} without hidden states takes no {', '.join(shown)}"
+        )
+    else:
+        axes = figure.subplots()
+    draw_intervals(
+        axes, rows[::-1], draws.reshape(-1, len(names))[:, rows], SERIES[0], [names[row] for row in rows]
+    )
+    axes.set(title=f"means and 90 % intervals{part}", xlabel="estimate", ylim=(-0.6, len(rows) - 0.4))
 
 
 def log_densities(fit: Any, data: Any, num_draws: int) -> tuple[np.ndarray, np.ndarray]:
@@ -127,7 +142,7 @@ class System(NamedTuple):
     states: Callable[[Any, Any], Any] = _own_states
     predict: Callable[..., Any] = _no_predictions
     log_densities: Callable[[Any, Any, int], tuple[np.ndarray, np.ndarray]] = log_densities
-    draw: Callable[..., None] = _draw_estimates
+    draw: Callable[..., None] = _draw_own
     entries: Callable[..., tuple[list[str], np.ndarray]] = exported_entries
     prediction_settings: tuple[str, ...] = ()
     takes_data: bool = True
@@ -421,6 +436,14 @@ def system_of(model: Any, result: Any = None) -> System:
             "GPIRL, or a MarginalMAP query"
         )
     return found
+
+
+def require_drawn(fit: Any, settings: Mapping[str, Any]) -> None:
+    """Raise TypeError where the figure of a fit does not take these settings."""
+    try:
+        inspect.signature(fit._system.draw).bind(fit, None, **settings)
+    except TypeError:
+        raise TypeError(f"a figure of a {type(fit.model).__name__} takes no {', '.join(settings)}") from None
 
 
 def methods_of(model: Any, data: Any) -> methods.Methods:

@@ -4,6 +4,7 @@ from ethogram.domains.football import pitch
 from ethogram.domains.labyrinth import maze_occupancy
 from ethogram.plots.axes import density_of
 from ethogram.plots.behaviour import bout_durations, state_intervals, transition_intervals
+from ethogram.plots.checks import path_check, residual_autocorrelation, residual_quantiles
 from ethogram.plots.choices import error_curve, probability_band, reliability, value_marginals
 from ethogram.plots.colours import category_colours, series_colour
 from ethogram.plots.imitation import failure_curves, policy_roles, step_curves
@@ -33,12 +34,15 @@ __all__ = [
     "learning_curve",
     "live_belief",
     "maze_occupancy",
+    "path_check",
     "pitch",
     "plan_marginals",
     "policy_roles",
     "probability_band",
     "relevance_forest",
     "reliability",
+    "residual_autocorrelation",
+    "residual_quantiles",
     "reward_band",
     "reward_map",
     "role_ellipses",

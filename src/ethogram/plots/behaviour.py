@@ -12,10 +12,10 @@ import numpy as np
 
 from ethogram.plots.axes import axes_or_new, default_title, legend_beside
 from ethogram.plots.colours import category_colours
+from ethogram.plots.timeline_rows import SECONDS, readable
 
 __all__ = ["bout_durations", "state_intervals", "transition_intervals"]
 
-UNITS = (("days", 86400.0), ("h", 3600.0), ("min", 60.0), ("s", 1.0))
 WIDTH = 0.7
 """Of the states of one level, whose levels are 1 apart."""
 
@@ -74,9 +74,8 @@ def _numbers(table: Any) -> tuple[str, np.ndarray]:
         shares = float(np.nanmax(table.to_numpy(float))) <= 1 + 1e-9
         return ("" if shares else "frames or units of time"), table.to_numpy(float)
     seconds = np.stack([table[name].dt.total_seconds() for name in table], axis=1)
-    largest = np.nanmax(np.abs(seconds))
-    unit, size = next((each for each in UNITS if largest >= 2 * each[1]), UNITS[-1])
-    return unit, seconds / size
+    unit = readable(np.nanmax(np.abs(seconds)), 2)
+    return unit, seconds / SECONDS[unit]
 
 
 def bout_durations(bouts: Any, ax: Any = None) -> Any:

@@ -14,7 +14,7 @@ from ethogram.models.data.trajectories import Trajectories, valid_steps
 from ethogram.models.data.write_table import own_times
 from ethogram.plots.axes import read_names
 
-__all__ = ["Panel", "Timeline", "read_timeline", "readable"]
+__all__ = ["SECONDS", "Panel", "Timeline", "read_timeline", "readable"]
 
 SECONDS = {"days": 86400.0, "h": 3600.0, "min": 60.0, "s": 1.0, "ms": 1e-3}
 SPELLED = {"sec": "s", "second": "s", "minute": "min", "hour": "h", "d": "days", "day": "days"}
@@ -209,8 +209,8 @@ def read_timeline(
     count, of_agents = data.num_sequences, data.agent is not None
     row, rows = _labelled(data, "agent") if of_agents else (np.arange(count), [str(i) for i in range(count)])
     group, groups = (np.zeros(count, int), [""]) if data.group is None else _labelled(data, "group")
-    pairs = len(set(zip(row, group, strict=True)))
-    recurs = pairs > max(
+    held = len(set(zip(row, group, strict=True)))
+    recurs = held > max(
         len(rows), len(rows) * len(groups) / 2
     )  # agents are in several groups, and in most of them
     panel = group if recurs else np.zeros(count, int)
@@ -235,7 +235,7 @@ def read_timeline(
     if unknown or not wanted:
         raise ValueError(f"agents has {', '.join(map(repr, unknown)) or 'no entry'}: give some of {rows}")
     chosen, levels, left_out = np.array([rows.index(each) for each in wanted]), None, []
-    by = "group" if by is None and agents is None and len(groups) > 1 and pairs == len(rows) else by
+    by = "group" if by is None and agents is None and len(groups) > 1 and held == len(rows) else by
     if by is not None:
         key, known = _sorting(by, data, frames, rows, titles)
         chosen = chosen[np.argsort(key[chosen], kind="stable")]
@@ -271,8 +271,8 @@ def read_timeline(
     if len(parts) > MOST_PANELS:
         left_out.append(f"{MOST_PANELS} of {len(parts)} groups")
     first = [part["time"].min() for part in parts[:MOST_PANELS]]
-    pairs = zip(parts, first, strict=False)
-    places = [np.rint((part["time"] - low) / frame).astype(int) for part, low in pairs]
+    with_start = zip(parts, first, strict=False)
+    places = [np.rint((part["time"] - low) / frame).astype(int) for part, low in with_start]
     several = max(-(-sum(int(place.max()) + 1 for place in places) // most), 1)
     panels = []
     for name, low, part, place in zip(groups, first, parts, places, strict=False):

@@ -22,6 +22,8 @@ TICK, MOST_COVERED = 0.9, 0.1
 """Width of a tick at a change in points, and the share of a row that ticks may cover."""
 APART = 0.015
 """Distance of panels, as a share of all."""
+LONG_END = 12
+"""Letters that all names of rows end in, from which on they are left out."""
 
 
 def role_timelines(
@@ -98,9 +100,10 @@ def role_timelines(
     for edge in range(1, rows):
         axes.axhline(edge - 0.5, color="0.3" if edge in edges else "white", linewidth=thin, zorder=2)
     every = -(-rows * 11 // int(max(height, 11)))  # so that labels do not overlap
-    axes.set_yticks(range(0, rows, every), labels=found.rows[::every], fontsize=8)
+    axes.set_yticks(range(0, rows, every), labels=_without_common_end(found.rows)[::every], fontsize=8)
     if found.levels is not None:
         middle = [(low + high - 1) / 2 for low, high in itertools.pairwise([0, *edges, rows])]
+        levels = _without_common_end(levels)
         beside = axes.secondary_yaxis("right")
         beside.set_yticks(middle, labels=[levels[at] for at in (0, *edges)], fontsize=8)
         beside.tick_params(length=0)
@@ -111,6 +114,14 @@ def role_timelines(
         text = f"most frequent {name} of each {found.lasting}; paler: a smaller share"
     default_title(axes, "; ".join([text, *found.left_out]))
     return axes
+
+
+def _without_common_end(names: list[str]) -> list[str]:
+    """Names without the end that all share, where it is long: files of a tracker end in the name of its network."""
+    letters = zip(*(name[::-1] for name in names), strict=False)
+    shared = len([*itertools.takewhile(lambda each: len(set(each)) == 1, letters)])
+    long = LONG_END <= shared < min(map(len, names))
+    return [f"{name[:-shared]}…" for name in names] if long else names
 
 
 def _changes(label: np.ndarray) -> np.ndarray:

@@ -158,6 +158,10 @@ def test_rows_of_one_frame():
     regular = {"t": [0, 1, 1, 2], "x": [0.0, 1.0, 9.0, 2.0]}
     again, _ = said(lambda: Trajectories.from_table(regular, time="t", features="x", duplicates="first"))
     assert again.observations.ravel().tolist() == [0, 1, 2]
+    north = {"t": [0, 0, 1], "x": [350.0, 10.0, 20.0]}
+    degrees = dict(duplicates="mean", metadata=Metadata(feature_units=["deg"]))
+    again, _ = said(lambda: Trajectories.from_table(north, time="t", features="x", step=1, **degrees))
+    np.testing.assert_allclose(again.observations.ravel(), [0, 20], atol=1e-9)
 
 
 def track(count=200, seed=0):

@@ -186,7 +186,8 @@ def test_files_of_tracking_have_readers(reached, tmp_path):
     ]
     rows += ["0,1.0,2.0,0.99,3.0,2.0,0.98", "1,1.5,2.0,0.95,9.0,9.0,0.10"]
     words = "--model roles --num-roles 2 --reader deeplabcut --frame-rate 30".split()
-    _, data = fit_of(reached, tmp_path, "\n".join(rows), *words, "--egocentric", "tail,nose")
+    ego = ["--egocentric", "tail,nose", "--read", "swapped=missing"]
+    _, data = fit_of(reached, tmp_path, "\n".join(rows), *words, *ego)
     assert data.metadata.feature_names == ("nose.x", "forward_speed", "turning_speed")
     words += ["--keypoints", "tail"]
     _, data = fit_of(reached, tmp_path, "\n".join(rows), *words)

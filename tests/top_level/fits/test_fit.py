@@ -23,6 +23,7 @@ from ethogram.fits.figures import draw_roles
 from ethogram.fits.fit_object import Fit
 from ethogram.fits.new_data import by_group, require_alike
 from ethogram.fits.report import about_fit
+from ethogram.fits.systems import _draw_own
 from ethogram.inference import storage
 from ethogram.inference.conjugate import (
     ConjugatePosterior,
@@ -100,6 +101,23 @@ def test_models_without_hidden_states_have_no_names(choices):
     for ask in (lambda: choices.rename({0: "a"}), choices.sample_paths, choices.time_budget, choices.bouts):
         with pytest.raises(TypeError, match="NoisyMDP has no hidden states"):
             ask()
+    with pytest.raises(TypeError, match="a figure of a NoisyMDP takes no window"):
+        choices.plot(window=(0, 1))
+
+
+def test_states_of_a_model_of_ones_own_are_drawn_beside_its_estimates():
+    data, path = ethogram.Trajectories.from_list(np.zeros((2, 5, 1))), np.array([[0, 0, 1, 1, 1]] * 2)
+    fit = SimpleNamespace(model=None, data=data, state_names=("calm", "hungry"))
+    fit.states = lambda: SimpleNamespace(path=path, probability=np.eye(2)[path])
+    fit._entries = lambda: (["feeding[calm]", "feeding[hungry]"], np.random.default_rng(0).random((1, 9, 2)))
+    figure = Figure()
+    _draw_own(fit, figure, window=(0, 3))
+    titles = [axes.get_title() for axes in figure.axes]
+    assert titles[0] == "means and 90 % intervals" and titles[1].startswith("most probable states")
+    assert {"calm", "hungry"} <= {text.get_text() for text in figure.axes[1].get_legend().get_texts()}
+    fit.state_names = ()
+    with pytest.raises(TypeError, match="without hidden states takes no window"):
+        _draw_own(fit, Figure(), window=(0, 3))
 
 
 def test_what_stands_beside_the_timelines_of_roles(role_data):

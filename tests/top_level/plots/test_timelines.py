@@ -112,6 +112,9 @@ def test_a_window_agents_and_an_order_of_the_rows(wolves):
     assert [label.get_text() for label in axes.child_axes[0].get_yticklabels()] == ["f", "m"]
     given = {"colour": {"w0": "grey", "w1": "black", "w2": "grey"}}
     assert read(path, data, by=given).levels == ["grey", "grey", "black"]
+    files = {wolf: f"{wolf}_DLC_resnet50_1000" for wolf in ("w0", "w1", "w2")}
+    axes = plots.role_timelines(path, chance, data, by=files)
+    assert [label.get_text() for label in axes.child_axes[0].get_yticklabels()] == ["w0…", "w1…", "w2…"]
     assert read(path, data, by=2).rows[0] == "w1" and read(path, data, by="b", names="abc").rows[-1] == "w1"
 
 

@@ -1,0 +1,128 @@
+"""Whether hidden states explain data: forecast pseudo-residuals, and posterior predictive checks along sampled paths.
+
+Zucchini, MacDonald, Langrock (2016), "Hidden Markov models for time series", section 6.2.3: forecast pseudo-residuals.
+Gelman, Meng, Stern (1996), "Posterior predictive assessment of model fitness via realized discrepancies": numbers of
+paths from the posterior beside those of paths that the chain makes at the same draw of the parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax import Array
+from jaxtyping import Float
+from scipy.special import ndtri
+
+from ethogram.models.data.gaps import lacking
+from ethogram.models.emissions import AutoregressiveGaussianEmission
+from ethogram.models.roles import RoleHMM
+
+__all__ = ["Checks", "chain_checks", "checked", "pseudo_residuals"]
+
+SAMPLES = 4000
+"""Of every feature in every state, for its distribution function."""
+
+
+def pseudo_residuals(
+    key: Array, model: Any, draws: Mapping[str, np.ndarray], data: Any
+) -> Float[np.ndarray, "sequence time feature"]:
+    """Normal quantiles of the predictive probability of a smaller value, given the frames before; NaN where missing.
+
+    Standard normal where the model is true, and independent over time. Ties of discrete features count half.
+
+    Parameters
+    ----------
+    model : a `RoleHMM` whose frames are independent given the state, bound to the data.
+    draws : (draw, ...) by site, over which the probabilities are averaged.
+    """
+    x, seen = np.asarray(data.observations, float), np.asarray(data.observed)
+    missing = lacking(x, seen) | ~seen[..., None]
+    count = len(next(iter(draws.values())))
+    below = np.zeros(x.shape)
+    for number, part in enumerate(jax.random.split(key, count)):
+        at = {name: site[number] for name, site in draws.items()}
+        predicted, simulated = map(np.asarray, _predictions(part, model, at, data))
+        for feature in range(x.shape[-1]):
+            values = np.where(missing[..., feature], 0, x[..., feature])
+            for state in range(predicted.shape[-1]):
+                known = np.sort(simulated[:, state, feature])
+                rank = (np.searchsorted(known, values) + np.searchsorted(known, values, "right")) / 2
+                below[..., feature] += predicted[..., state] * (rank + 0.5) / (SAMPLES + 1) / count
+    return np.where(missing, np.nan, ndtri(np.clip(below, 1e-9, 1 - 1e-9)))
+
+
+def checked(fit: Any, data: Any) -> Any:
+    """The model of a fit, bound to data; TypeError unless it is a `RoleHMM` that has pseudo-residuals."""
+    model = fit.model
+    if not isinstance(model, RoleHMM) or isinstance(model.emission, AutoregressiveGaussianEmission):
+        raise TypeError(
+            f"a {type(model).__name__} has no pseudo-residuals here: give a RoleHMM whose frames are independent given "
+            "the state"
+        )
+    if model.grouped_sequences(data) is not None:
+        raise TypeError(
+            "roles that exclude each other have no pseudo-residuals here: give a RoleHMM without exclusive="
+        )
+    return model.bound_to(data)
+
+
+@jax.jit
+def _predictions(key: Array, model: Any, parameters: Any, data: Any) -> tuple[Array, Array]:
+    """State probabilities (sequence, time, state) before each frame, and samples (sample, state, feature)."""
+    predicted = model.observation(parameters, data).filter(model.observed_value(data)).predicted
+    samples = model.emission.distribution(parameters).sample(key, (SAMPLES,))
+    return predicted, samples.reshape(SAMPLES, predicted.shape[-1], -1)
+
+
+class Checks(NamedTuple):
+    """Statistics (draw, state) of paths that are drawn from the posterior, and of paths that the chain makes.
+
+    Attributes
+    ----------
+    occupancy, made_occupancy : shares of the frames.
+    short, made_short : shares of the bouts, of those whose start is in the data, that last a single frame.
+    """
+
+    occupancy: Float[np.ndarray, "draw state"]
+    made_occupancy: Float[np.ndarray, "draw state"]
+    short: Float[np.ndarray, "draw state"]
+    made_short: Float[np.ndarray, "draw state"]
+
+
+def chain_checks(key: Array, draws: Mapping[str, np.ndarray], paths: np.ndarray) -> Checks:
+    """Occupancy and bouts of one frame, along sampled paths (draw, sequence, time) and those that the chain makes.
+
+    Where bouts are not geometric, as those of animals seldom are, the second differ.
+    """
+    random = np.random.default_rng(np.asarray(jax.random.key_data(key)))
+    made = np.full_like(paths, -1)
+    for path, new, initial, transition in zip(
+        paths, made, draws["initial"], draws["transition"], strict=True
+    ):
+        steps = np.cumsum(transition, -1)
+        state = np.searchsorted(np.cumsum(initial), random.random(len(path)) * initial.sum())
+        for time in range(path.shape[1]):
+            if time:
+                state = (random.random((len(path), 1)) * steps[state][:, -1:] > steps[state]).sum(-1)
+            new[:, time] = np.where(path[:, time] >= 0, state, -1)
+    size = draws["initial"].shape[-1]
+    numbers = ((one, which) for one in (_shares, _short) for which in (paths, made))
+    return Checks(*(np.stack([one(path, size) for path in which]) for one, which in numbers))
+
+
+def _shares(path: np.ndarray, size: int) -> np.ndarray:
+    number = np.bincount(path[path >= 0], minlength=size)
+    return number / number.sum()
+
+
+def _short(path: np.ndarray, size: int) -> np.ndarray:
+    """Share (state,) of bouts of one frame among those that begin and end inside a sequence."""
+    before, at, after = path[:, :-2], path[:, 1:-1], path[:, 2:]
+    begins = (before != at) & (after >= 0)
+    alone = begins & (after != at)
+    number = np.bincount(at[begins], minlength=size)
+    with np.errstate(invalid="ignore"):
+        return np.bincount(at[alone], minlength=size) / np.where(number, number, np.nan)

@@ -1,0 +1,36 @@
+"""Reading of fits and posteriors that were saved."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from jax import Array
+
+from ethogram.fits.fit_object import Fit
+from ethogram.inference import storage
+from ethogram.inference.conjugate import load_posterior
+
+__all__ = ["load"]
+
+
+def load(path: str | os.PathLike) -> Any:
+    """Read a :class:`Fit`, or a posterior, that was written by its ``save`` method.
+
+    Raises
+    ------
+    FileNotFoundError : there is no such file.
+    ValueError : the file is truncated, or holds something else.
+    """
+    content = storage.read(path)
+    if not (isinstance(content, dict) and isinstance(content.get("fit"), dict)):
+        return load_posterior(path)
+    found = content["fit"]
+    kinds = {"method": str, "method_reason": str, "seconds": float, "key": Array, "names": dict, "code": str}
+    wrong = [name for name, kind in kinds.items() if not isinstance(found.get(name), kind)]
+    missing = sorted(found.keys() ^ {*kinds, "model", "data", "result"}) or wrong
+    if missing:
+        raise ValueError(
+            f"{os.fspath(path)} cannot be read: {', '.join(missing)} of the fit is missing or wrong"
+        )
+    return Fit(**found)
