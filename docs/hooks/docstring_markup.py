@@ -111,6 +111,8 @@ class DocstringMarkup(Extension):
             found = pkg[target.removeprefix("ethogram.")]
         except (AliasResolutionError, KeyError):
             return None
+        if found.is_module and found.name in map(str, found.parent.exports or ()):  # see `_name_functions`
+            return target
         home, first = (
             found.module.path,
             found.canonical_path.removeprefix(f"{found.module.path}.").split(".")[0],
