@@ -111,8 +111,16 @@ class DocstringMarkup(Extension):
             found = pkg[target.removeprefix("ethogram.")]
         except (AliasResolutionError, KeyError):
             return None
-        public = (
-            not found.is_module or target in self._shown or found.name in map(str, found.parent.exports or ())
+        if found.is_module and found.name in map(str, found.parent.exports or ()):  # see `_name_functions`
+            return target
+        home, first = (
+            found.module.path,
+            found.canonical_path.removeprefix(f"{found.module.path}.").split(".")[0],
+        )
+        public = target in self._shown or any(
+            f"{home}.".startswith(f"{shown}.")
+            and first in map(str, pkg[shown.removeprefix("ethogram.")].exports or ())
+            for shown in self._shown
         )
         return target if public else None
 
@@ -136,9 +144,7 @@ class DocstringMarkup(Extension):
 
     def _convert(self, obj: Any) -> None:
         own = {name: each for name, each in obj.members.items() if not each.is_alias}
-        annotations = {
-            name: str(each.annotation) for name, each in own.items() if getattr(each, "annotation", None)
-        }
+        annotations = _annotations(obj)
         if obj.is_class:
             init = own.get("__init__")
             annotations |= _parameters(init) if init is not None else {}
@@ -150,6 +156,17 @@ class DocstringMarkup(Extension):
             obj.docstring.value = to_markdown(text, lambda target: self._place(obj.package, target))
         for each in own.values():
             self._convert(each)
+
+
+def _annotations(obj: Any) -> dict[str, str]:
+    """Annotations of members by name, of a class also those that it inherits."""
+    inherited = [_annotations(base) for base in obj.resolved_bases] if obj.is_class else []
+    own = {
+        name: str(each.annotation)
+        for name, each in obj.members.items()
+        if not each.is_alias and getattr(each, "annotation", None)
+    }
+    return {name: kind for found in [*reversed(inherited), own] for name, kind in found.items()}
 
 
 def _parameters(function: Any) -> dict[str, str]:

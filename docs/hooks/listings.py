@@ -55,6 +55,8 @@ def names() -> str:
         found = package[path.removeprefix("ethogram.")]
         if found.docstring is None:  # constants without text have no place in the reference
             return f"| `{name}` | constant of `{path.rpartition('.')[0]}` |"
+        if found.is_module:  # it is described where its package is
+            path = found.parent.path
         text = " ".join(found.docstring.value.split("\n\n")[0].split())
         return f"| [`{name}`][{path}] | {text.replace('|', chr(92) + '|')} |"
 
