@@ -42,10 +42,13 @@ def findings(fit: Any) -> Findings:
 
 def _of_states(fit: Any) -> Findings:
     """Shares of the time and mean bouts, tables of both, of transitions, and of shares by group or agent."""
-    try:
-        budget, dwell = fit.time_budget(), fit.dwell_times()
-    except TypeError:  # no hidden states
+    if not fit.state_names:
         return Findings([], {})
+    if getattr(fit.model, "exclusive", None) is not None:  # paths of these are not sampled
+        shares = fit.states().to_table()["state"].value_counts(normalize=True, sort=False)
+        each = [f"{name}: {100 * share:.1f} % of the recorded time" for name, share in shares.items()]
+        return Findings([f"Along the most probable paths, {', '.join(each)}."], {})
+    budget, dwell = fit.time_budget(), fit.dwell_times()
     shown = budget[budget["mean"] >= LEAST_SHARE].sort_values("mean", ascending=False, kind="stable")
     unit = fit.data.metadata.time_unit if fit.data.metadata.frame_rate else None
     called = {name: f"state {name}" if str(name).isdigit() else str(name) for name in shown.index}

@@ -62,7 +62,7 @@ def test_the_code_of_a_call_has_key_settings_and_what_it_cannot_make():
 
 
 @model_object
-class Own(ConjugateModel):
+class OwnMoods(ConjugateModel):
     """A model that this package does not have, with states by its own word, and counts of switches."""
 
     label_dims: ClassVar[tuple[str, ...]] = ("mood", "next_mood")
@@ -78,9 +78,9 @@ class Own(ConjugateModel):
 
 
 def test_the_code_of_a_model_of_ones_own_imports_it():
-    text = call_as_code(KEY, Own(0.25), np.ones(1), "cavi", {}, ["data = read()"])
-    assert f"import {__name__}\n\ndata = read()\nmodel = {__name__}.Own(share=0.25)\n" in text
-    assert not has_labels(Own())  # a prior count of switches is none
+    text = call_as_code(KEY, OwnMoods(0.25), np.ones(1), "cavi", {}, ["data = read()"])
+    assert f"import {__name__}\n\ndata = read()\nmodel = {__name__}.OwnMoods(share=0.25)\n" in text
+    assert not has_labels(OwnMoods())  # a prior count of switches is none
 
 
 @pytest.mark.slow
@@ -96,7 +96,8 @@ def test_pages_say_what_was_found_fold_parameters_and_cite(roles, tmp_path):
         KEY,
         {0: "rest & sleep"},
     )
-    page = write_report(named, tmp_path / "page.html", code="read('<here>')").read_text()
+    named.code = "read('<here>')"
+    page = write_report(named, tmp_path / "page.html").read_text()
     budget = named.time_budget()
     assert f"rest &amp; sleep: {100 * budget['mean'].iloc[0]:.1f} % of the recorded time" in page
     for text in ("<script>", "x<b>", "<here>"):
