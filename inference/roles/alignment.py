@@ -68,7 +68,7 @@ def align_states(reference: ArrayLike, estimate: ArrayLike, *, num_states: int =
     Examples
     --------
     >>> align_states([0, 0, 1, 1, -1], [2, 2, 0, 1, 1])
-    Alignment(permutation=array([ 1, -1,  0]), hamming=0.25)
+    Alignment(permutation=[1, -1, 0], hamming=0.25)
     """
     true, learned = _labels("reference", reference), _labels("estimate", estimate)
     valid = _both(true, learned)

@@ -48,7 +48,9 @@ LEARNED = {
         float(rows["one role for each play: share of frames with two players in one role"]) == 0
     ),
     "gp-irl": lambda rows: 0 <= float(rows["coverage of 90 % intervals of reward differences"]) <= 1,
-    "agent-markov": lambda rows: float(rows["held-out windows, nats per step; reference: one intent"]) < -0.5,
+    "agent-markov": lambda rows: (
+        float(rows["held-out windows, nats per step; reference: a table of p(a | s)"]) < -0.5
+    ),
     "noisy-mdp": lambda rows: "[" in rows["value of holes: mean and 90 % interval"],
 }
 

@@ -222,8 +222,8 @@ class Fit:
     ) -> Any:
         """Shares of the recorded time in each hidden state, with intervals over paths drawn from the posterior.
 
-        Missing frames do not count. Intervals of fits by ``"cavi"`` and ``"svi"`` are too narrow where states overlap, as
-        their parameters are; those of ``"refresh"`` and ``"nuts"`` are not.
+        Missing frames do not count. Intervals of fits by ``"cavi"`` and ``"svi"`` are too narrow where states overlap,
+        as those of their parameters are.
 
         Parameters
         ----------
