@@ -17,8 +17,6 @@ from jaxtyping import Float
 from scipy.special import ndtri
 
 from ethogram.models.data.gaps import lacking
-from ethogram.models.emissions import AutoregressiveGaussianEmission
-from ethogram.models.roles import RoleHMM
 
 __all__ = ["Checks", "chain_checks", "checked", "pseudo_residuals"]
 
@@ -56,6 +54,9 @@ def pseudo_residuals(
 
 def checked(fit: Any, data: Any) -> Any:
     """The model of a fit, bound to data; TypeError unless it is a `RoleHMM` that has pseudo-residuals."""
+    from ethogram.models.emissions import AutoregressiveGaussianEmission
+    from ethogram.models.roles import RoleHMM
+
     model = fit.model
     if not isinstance(model, RoleHMM) or isinstance(model.emission, AutoregressiveGaussianEmission):
         raise TypeError(

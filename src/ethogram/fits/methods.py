@@ -20,7 +20,6 @@ from ethogram.inference.nuts_chains import run_chains
 from ethogram.inference.refresh import refresh_posterior
 from ethogram.inference.sampled_posterior import SampledPosterior
 from ethogram.models.arguments import require_flag, require_integer, require_number
-from ethogram.models.choices.decisions import weights_of
 from ethogram.models.conjugate_model import has_labels, require_informative
 from ethogram.models.data import Trajectories, group_labels
 
@@ -302,6 +301,8 @@ def _units(problem: Any) -> np.ndarray:
 
     They are those of the information where all values are zero, and all legal options of a decision alike.
     """
+    from ethogram.models.choices.decisions import weights_of
+
     legal = np.asarray(problem.data.legal)
     share = (legal / legal.sum(-1, keepdims=True))[..., None]
     design = np.where(legal[..., None], np.asarray(problem.design, float), 0)
