@@ -17,9 +17,6 @@ from ethogram.models.label_permutations import permuted
 
 __all__ = ["in_order"]
 
-NUM_DRAWS = 200
-"""Draws of q whose average places a state."""
-
 
 def in_order(result: Any, data: Any) -> Any:
     """The result with its states in the order of the model's `state_positions`, or of their expected steps in q.
@@ -42,8 +39,8 @@ def in_order(result: Any, data: Any) -> Any:
         if overrides(model, "state_mass"):
             position = -np.asarray(_state_mass(model, blocks))
         else:
-            drawn = result.draws_for_export(jax.random.key(0), NUM_DRAWS)
-            position = model.state_positions(flat_draws(drawn.sites), data)
+            mean = {name: np.asarray(site)[None] for name, site in result.posterior.mean().items()}
+            position = model.state_positions(mean, data)
         if _is_in_order(position):
             return result
         moved = jax.device_put(permuted(blocks, axes, np.argsort(position, kind="stable")))

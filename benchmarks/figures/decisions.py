@@ -90,7 +90,7 @@ def choice_errors(figure: Any, records: Records) -> None:
         axes.plot(np.repeat(counts, len(error[0])), np.ravel(error), "o", color=OURS, alpha=0.4, markersize=4)
         axes.plot(counts, np.mean(error, axis=1), color=OURS, label="ethogram, mean of three seeds (dots)")
         oracle = 100 * np.mean([row["noise_floor"] for row in found])
-        axes.axhline(oracle, color="black", linestyle=":", label="oracle, who knows the values")
+        axes.axhline(oracle, color="black", linestyle=":", label="oracle: the true values")
         axes.set(xlabel="decisions seen", xscale="log")
         axes.set_xticks(counts, [str(count) for count in counts])
         axes.minorticks_off()

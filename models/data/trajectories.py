@@ -225,8 +225,8 @@ class Trajectories(NamedTuple):
         time : column of numbers, dates, durations or strings of dates that increases within each sequence, in which
             rows of several files are sorted; dates may have a time zone. The sequences of a ``group`` share one clock,
             which begins at the earliest time of the group: an agent that comes later has missing frames before, one
-            that leaves earlier has padding after. Without a group a sequence begins at its first time. None takes the
-            rows as consecutive frames.
+            that leaves earlier has padding after. Without a group a sequence begins at its first time. If None, rows
+            are consecutive frames.
         features, states, actions, stay : columns of the frames; features are numbers, which become floats, and their
             names go to the metadata.
         agent, group, subject : columns that are constant within a sequence; a null becomes -1. Of files, these and

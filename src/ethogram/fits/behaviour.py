@@ -11,11 +11,14 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
+from jax import Array
 from jaxtyping import Bool, Float, Int
 
 from ethogram.models.arguments import require_number, require_one_of
 from ethogram.models.data import Trajectories
+from ethogram.models.numpy_generator import numpy_generator
 
 __all__ = ["Counted", "bouts", "count", "dwell_times", "time_budget", "times_of", "transitions", "usage"]
 
@@ -56,6 +59,7 @@ def count(
     names: tuple[str, ...],
     by: Any = None,
     resample: str | None = None,
+    key: Array | None = None,
 ) -> Counted:
     """The recorded frames of paths, divided as `by` says; arguments as those of :meth:`Fit.time_budget`."""
     recorded = np.asarray(data.observed)
@@ -88,7 +92,7 @@ def count(
             raise ValueError(
                 f"resample is {resample!r}, and there is one {resample} only: there is no spread between them"
             )
-        random = np.random.default_rng(len(paths))
+        random = numpy_generator(jax.random.key(0) if key is None else key)
         weights = random.standard_exponential((len(paths), unit.max() + 1))[:, unit]
     follows = before[recorded][known]
     return Counted(paths[:, recorded][:, known], follows, starts[:, known], level, levels, weights, names)

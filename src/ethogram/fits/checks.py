@@ -93,25 +93,25 @@ class Checks(NamedTuple):
     made_short: Float[np.ndarray, "draw state"]
 
 
-def chain_checks(key: Array, draws: Mapping[str, np.ndarray], paths: np.ndarray) -> Checks:
+def chain_checks(
+    key: Array, model: Any, draws: Mapping[str, np.ndarray], data: Any, paths: np.ndarray
+) -> Checks:
     """Occupancy and bouts of one frame, along sampled paths (draw, sequence, time) and those that the chain makes.
 
     Where bouts are not geometric, as those of animals seldom are, the second differ.
     """
-    random = np.random.default_rng(np.asarray(jax.random.key_data(key)))
-    made = np.full_like(paths, -1)
-    for path, new, initial, transition in zip(
-        paths, made, draws["initial"], draws["transition"], strict=True
-    ):
-        steps = np.cumsum(transition, -1)
-        state = np.searchsorted(np.cumsum(initial), random.random(len(path)) * initial.sum())
-        for time in range(path.shape[1]):
-            if time:
-                state = (random.random((len(path), 1)) * steps[state][:, -1:] > steps[state]).sum(-1)
-            new[:, time] = np.where(path[:, time] >= 0, state, -1)
-    size = draws["initial"].shape[-1]
+    keys, size = jax.random.split(key, len(paths)), draws["initial"].shape[-1]
+    made = np.asarray(_made(keys, model, {name: draws[name] for name in model.needed_sites()}, data))
     numbers = ((one, which) for one in (_shares, _short) for which in (paths, made))
     return Checks(*(np.stack([one(path, size) for path in which]) for one, which in numbers))
+
+
+@jax.jit
+def _made(keys: Array, model: Any, draws: Any, data: Any) -> Array:
+    """Paths (draw, sequence, time) of the chain itself, -1 beyond a length."""
+    return jax.lax.map(
+        lambda one: model.observation(one[1], data).sample_with_states(one[0])[1], (keys, draws)
+    )
 
 
 def _shares(path: np.ndarray, size: int) -> np.ndarray:

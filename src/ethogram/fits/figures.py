@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpyro.distributions import Distribution
 
-from ethogram.fits.checks import chain_checks
+from ethogram.fits.checks import chain_checks, checked
 from ethogram.inference.conjugate import ConjugateResult
 from ethogram.models.emissions import CategoricalEmission
 from ethogram.plots.axes import default_title, density_of, draw_intervals, figure_or_new, show_plainly
@@ -97,7 +97,7 @@ def draw_checks(fit: Any, draws: Mapping[str, np.ndarray], figure: Any) -> None:
     """Pseudo-residuals, their autocorrelation, and numbers of sampled paths beside those of the chain."""
     residuals, names = fit.residuals(), fit.data.metadata.feature_names
     paths = fit.sample_paths(len(draws["initial"]))
-    found = chain_checks(fit._key, draws, paths)
+    found = chain_checks(fit._key, checked(fit, fit.data), draws, fit.data, paths)
     axes = figure.subplots(4, 1) if figure.get_figwidth() < NARROW else figure.subplots(2, 2).ravel()
     residual_quantiles(residuals, axes[0], names=names)
     residual_autocorrelation(residuals, axes[1], names=names)

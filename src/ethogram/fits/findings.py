@@ -9,7 +9,7 @@ import numpy as np
 
 from ethogram.models.printing import few_names
 
-__all__ = ["Findings", "findings"]
+__all__ = ["Findings", "of_answer", "of_choices", "of_rewards", "of_states"]
 
 PRICE = re.compile(r"price|cost|fare|toll|fee\b", re.IGNORECASE)
 LEAST_SHARE = 0.005
@@ -26,21 +26,7 @@ class Findings(NamedTuple):
     tables: dict[str, Any]
 
 
-def findings(fit: Any) -> Findings:
-    """Time budgets of hidden states, effects of features, rewards, or an assignment."""
-    kinds = {kind.__name__ for kind in type(fit.model).__mro__}
-    if "MarginalMAP" in kinds:
-        return _of_answer(fit.result)
-    if "NoisyMDP" in kinds:
-        return _of_choices(fit)
-    states = _of_states(fit)
-    if "GPIRL" not in kinds:
-        return states
-    rewards = _of_rewards(fit)
-    return Findings(rewards.sentences + states.sentences, rewards.tables | states.tables)
-
-
-def _of_states(fit: Any) -> Findings:
+def of_states(fit: Any) -> Findings:
     """Shares of the time and mean bouts, tables of both, of transitions, and of shares by group or agent."""
     if not fit.state_names:
         return Findings([], {})
@@ -86,7 +72,7 @@ def _bouts(mean: Any, unit: str | None) -> str:
     return f", in bouts of {words} on average"
 
 
-def _of_choices(fit: Any) -> Findings:
+def of_choices(fit: Any) -> Findings:
     """Signs of the values of features, their marginal effects, and what is paid for them where one is a price."""
     import pandas
 
@@ -133,8 +119,8 @@ def _of_choices(fit: Any) -> Findings:
     return Findings(sentences, tables)
 
 
-def _of_rewards(fit: Any) -> Findings:
-    """The states (and actions) of the largest rewards, about the mean reward."""
+def of_rewards(fit: Any) -> Findings:
+    """The states (and actions) of the largest rewards, about the mean reward; then the intents, if there are any."""
     table = fit.summary()
     rows = table[table.index.str.startswith("centred_reward[")]
     if not len(rows):
@@ -147,10 +133,14 @@ def _of_rewards(fit: Any) -> Findings:
     above = f"{best['mean']:.3g} above the mean reward{interval}"
     sentence = f"The largest reward is that of {of} {rows.index[0]}, {above}."
     columns = [column for column in ("mean", "lower", "upper") if column in rows]
-    return Findings([sentence], {"The largest rewards, about their mean": rows[columns]})
+    states = of_states(fit)
+    tables = {"The largest rewards, about their mean": rows[columns]} | states.tables
+    return Findings([sentence, *states.sentences], tables)
 
 
-def _of_answer(found: Any) -> Findings:
+def of_answer(fit: Any) -> Findings:
+    """The assignment."""
+    found = fit.result
     if found.assignment is None:
         return Findings(["No possible assignment was found."], {})
     states = [f"{name} = {state}" for name, state in found.assignment.items()]

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 from jax import Array
 from jaxtyping import Float, Int
@@ -25,7 +26,6 @@ from ethogram.inference.sampled_paths import sampled_paths
 from ethogram.models.arguments import require_integer
 from ethogram.models.conjugate_model import overrides
 from ethogram.models.data import Trajectories
-from ethogram.models.roles import RoleHMM
 from ethogram.plots.axes import figure_or_new, show_plainly
 
 __all__ = ["Fit"]
@@ -161,7 +161,7 @@ class Fit:
         """
         given = self._data(data)
         states = HiddenStates(self._system.states(self, given), self.state_names, given)
-        if data is None and isinstance(self.model, RoleHMM):
+        if data is None and self._system.warns_of_rare_states:
             warn_of_rare(states)
         return states
 
@@ -208,7 +208,8 @@ class Fit:
     def _count(self, by: Any, data: Any, num_draws: int, resample: str | None) -> behaviour.Counted:
         given = self._data(data)
         require_integer("num_draws", num_draws, 1)
-        return behaviour.count(self._sample_paths(num_draws, given), given, self.state_names, by, resample)
+        paths = self._sample_paths(num_draws, given)
+        return behaviour.count(paths, given, self.state_names, by, resample, jax.random.fold_in(self._key, 1))
 
     def time_budget(
         self,

@@ -15,7 +15,6 @@ import jax
 import numpy as np
 
 from ethogram.fits.citations import PAPERS, SOFTWARE
-from ethogram.fits.findings import findings
 from ethogram.inference import storage
 from ethogram.inference.conjugate import ConjugateResult, ScoreCurve
 from ethogram.inference.conjugate.moves import EMPTY
@@ -65,7 +64,7 @@ def write_report(fit: Any, path: str | os.PathLike, scores: ScoreCurve | None = 
 
     storage.require_folder(path)
     with held_warnings() as notes:
-        table, found = fit.summary(), findings(fit)
+        table, found = fit.summary(), fit._system.findings(fit)
     with held_warnings():  # the notes have them
         figure = _image("the fit", (11, 5), fit.plot)
     rest, anything = len(table) - MOST_ROWS, bool(found.sentences)

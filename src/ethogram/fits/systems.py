@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import logsumexp
 
-from ethogram.fits import figures, methods
+from ethogram.fits import figures, findings, methods
 from ethogram.fits.estimates import exported_entries
 from ethogram.inference.conjugate import ConjugateResult
 from ethogram.inference.draws import flat_draws
@@ -136,6 +136,8 @@ class System(NamedTuple):
     prediction_settings : names of the settings of `predict`.
     takes_data : False of queries, whose evidence is part of the model.
     num_states : of a fit, how many hidden states it tells apart; 0 for none.
+    findings : of a fit, what its report says of it.
+    warns_of_rare_states : whether states of few frames are often errors of a device.
     """
 
     methods: Callable[[Any, Any], methods.Methods] = methods.conjugate_methods
@@ -147,6 +149,8 @@ class System(NamedTuple):
     prediction_settings: tuple[str, ...] = ()
     takes_data: bool = True
     num_states: Callable[[Any], int] = _own_num_states
+    findings: Callable[[Any], findings.Findings] = findings.of_states
+    warns_of_rare_states: bool = False
 
 
 def _log_likelihood(fit: Any, data: Any, num_draws: int, counts: np.ndarray | None = None) -> np.ndarray:
@@ -374,6 +378,7 @@ _ROLES = System(
     draw=figures.draw_roles,
     prediction_settings=("steps", "num_draws"),
     num_states=lambda fit: fit.model.num_roles,
+    warns_of_rare_states=True,
 )
 _IMITATIONS = _ROLES._replace(
     states=_imitated_states,
@@ -399,6 +404,7 @@ SYSTEMS: Mapping[str, System] = {
         _choice_log_densities,
         figures.draw_choices,
         _choice_entries,
+        findings=findings.of_choices,
     ),
     "rewards.GPIRL": System(
         methods.reward_methods,
@@ -407,9 +413,16 @@ SYSTEMS: Mapping[str, System] = {
         _reward_log_densities,
         figures.draw_rewards,
         num_states=lambda fit: fit.model.num_intents if fit.model.switches else 0,
+        findings=findings.of_rewards,
     ),
     "networks.MarginalMAP": System(
-        methods.network_methods, _no_states, _answer, _no_density, figures.draw_answer, takes_data=False
+        methods.network_methods,
+        _no_states,
+        _answer,
+        _no_density,
+        figures.draw_answer,
+        takes_data=False,
+        findings=findings.of_answer,
     ),
     "conjugate_model.ConjugateModel": System(),
 }

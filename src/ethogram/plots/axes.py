@@ -16,6 +16,7 @@ __all__ = [
     "density_of",
     "draw_band",
     "draw_intervals",
+    "draw_percentages",
     "feature_label",
     "figure_or_new",
     "legend_below",
@@ -104,6 +105,17 @@ def draw_intervals(
     axes.plot(middle, rows, "o", color=colour, markersize=4, label=label)
     if names is not None:
         axes.set_yticks(rows, list(names), fontsize="small" if len(names) > 6 else None)
+
+
+def draw_percentages(axes: Any, mean: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> Any:
+    """A matrix of percentages, each with its interval below it, and none where it is NaN; returns the image."""
+    size = 9 if len(mean) < 7 else 7
+    for (row, column), share in np.ndenumerate(mean):
+        if np.isfinite(share):
+            text = f"{100 * share:.0f}\n{100 * lower[row, column]:.0f}–{100 * upper[row, column]:.0f}"
+            look = {"color": "white" if share > 0.6 else "black", "fontsize": size}
+            axes.text(column, row, text, ha="center", va="center", **look)
+    return axes.imshow(100 * mean, cmap="Blues", vmin=0, vmax=100)
 
 
 def show_plainly(figure: Any) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ethogram.plots.axes import axes_or_new, default_title, legend_beside
+from ethogram.plots.axes import axes_or_new, default_title, draw_percentages, legend_beside
 from ethogram.plots.colours import category_colours
 from ethogram.plots.timeline_rows import SECONDS, readable
 
@@ -124,6 +124,8 @@ def transition_intervals(table: Any, ax: Any = None) -> Any:
     table : of `Fit.transitions`, without `by`.
     ax : axes to draw into.
     """
+    import pandas
+
     if list(getattr(table.index, "names", ())) != ["state", "next_state"]:
         raise ValueError(
             f"table has the index {list(table.index.names)}: give one of fit.transitions without by"
@@ -133,18 +135,10 @@ def transition_intervals(table: Any, ax: Any = None) -> Any:
     used = {*seen.index.get_level_values(0), *seen.index.get_level_values(1)}
     table = table[[state in used and following in used for state, following in table.index]]
     names = list(dict.fromkeys([*table.index.get_level_values(0), *table.index.get_level_values(1)]))
-    shown = np.full((len(names), len(names)), np.nan)
-    for (state, following), row in table.iterrows():
-        place = names.index(state), names.index(following)
-        shown[place] = 100 * row["mean"]
-        if np.isfinite(row["mean"]):
-            text = f"{100 * row['mean']:.0f}\n{100 * row['lower']:.0f}–{100 * row['upper']:.0f}"
-            look = {
-                "color": "white" if row["mean"] > 0.6 else "black",
-                "fontsize": 9 if len(names) < 7 else 6,
-            }
-            axes.text(place[1], place[0], text, ha="center", va="center", **look)
-    axes.imshow(shown, cmap="Blues", vmin=0, vmax=100)
+    place = tuple(pandas.Index(names).get_indexer(table.index.get_level_values(level)) for level in (0, 1))
+    shown = np.full((3, len(names), len(names)), np.nan)
+    shown[:, *place] = table[["mean", "lower", "upper"]].to_numpy().T
+    draw_percentages(axes, *shown)
     axes.set_xticks(range(len(names)), names, rotation=30, ha="right")
     axes.set_yticks(range(len(names)), names)
     axes.set(xlabel="next state", ylabel="state")

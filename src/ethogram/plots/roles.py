@@ -20,7 +20,14 @@ from ethogram.models.data.gaps import lacking
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.emissions import CategoricalEmission
 from ethogram.models.families.exponential_family import PartlyKnown
-from ethogram.plots.axes import axes_or_new, default_title, feature_label, legend_beside, read_names
+from ethogram.plots.axes import (
+    axes_or_new,
+    default_title,
+    draw_percentages,
+    feature_label,
+    legend_beside,
+    read_names,
+)
 from ethogram.plots.colours import SERIES, category_colours
 
 __all__ = [
@@ -128,11 +135,7 @@ def transition_matrix(posterior: Any, ax: Any = None, *, mass: float | int = 0.9
     axes = axes_or_new(ax, (6.5, 6))
     mean = np.asarray(posterior.mean()["transition"], float)
     low, high = (_transition_quantile(posterior, mean, end) for end in ((1 - mass) / 2, (1 + mass) / 2))
-    picture = axes.imshow(100 * mean, cmap="Blues", vmin=0, vmax=100)
-    style = {"ha": "center", "va": "center", "fontsize": 7 if len(mean) > 6 else 9}
-    for (before, after), share in np.ndenumerate(mean):
-        label = f"{100 * share:.0f}\n{100 * low[before, after]:.0f}–{100 * high[before, after]:.0f}"
-        axes.text(after, before, label, color="white" if share > 0.6 else "black", **style)
+    picture = draw_percentages(axes, mean, low, high)
     axes.set(xticks=range(len(mean)), yticks=range(len(mean)), xlabel="next role", ylabel="role")
     axes.set_title(f"transition probability per frame, %: mean and {100 * mass:.0f} % interval")
     axes.figure.colorbar(picture, ax=axes, label="transition probability, %", shrink=0.8)

@@ -18,7 +18,7 @@ FAMILIES = ("gaussian", "known_covariance", "categorical", "binomial", "mixture"
 
 @pytest.fixture(scope="module")
 def cases():
-    """Small problems for every emission, and the oracle of their bounds, as the tests of models have them."""
+    """Small problems, one for each emission, and the enumerated bounds of the tests of models."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(Path(__file__).parents[2] / "models")
         yield importlib.import_module("role_cases")

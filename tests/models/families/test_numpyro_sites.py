@@ -91,7 +91,7 @@ def test_forbidden_entries_leave_the_rest_dirichlet():
 
 
 def test_known_rows_are_held():
-    """A free latent site under it, and the held value as a deterministic site, for every kind."""
+    """For every kind of block: the free part is a latent site, the known value a deterministic one."""
     means = np.array([[7.0, 8.0], [NAN, NAN]])
     covariances = np.stack([np.eye(2), np.full((2, 2), NAN)])
     known = {

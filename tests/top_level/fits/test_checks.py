@@ -8,6 +8,7 @@ import pytest
 from scipy.stats import kstest, norm
 
 from ethogram.fits.checks import chain_checks, pseudo_residuals
+from ethogram.models.data import Trajectories
 from ethogram.models.emissions import GaussianEmission, PoissonEmission, ProductEmission
 from ethogram.models.roles import RoleHMM
 
@@ -51,9 +52,14 @@ def test_a_wrong_model_is_seen(simulated):
 
 def test_numbers_of_the_chain_are_those_of_its_own_paths_only_where_it_is_one():
     """No bout of exactly five frames has one; of a chain that leaves after five on average, one in five does."""
-    made = np.repeat(np.tile([0, 1], 40), 5)[None, None].astype(np.int8).repeat(50, 0)
-    sites = {"initial": np.full((50, 2), 0.5), "transition": np.tile([[0.8, 0.2], [0.2, 0.8]], (50, 1, 1))}
-    found = chain_checks(jax.random.key(0), sites, made)
+    made = np.repeat(np.tile([0, 1], 40), 5)[None, None].astype(np.int8).repeat(200, 0)
+    sites = {"initial": np.full((200, 2), 0.5), "transition": np.tile([[0.8, 0.2], [0.2, 0.8]], (200, 1, 1))}
+    data = Trajectories.from_list(np.zeros((1, 400, 2)))
+    model = MODEL.bound_to(data)
+    sites |= {
+        name: np.repeat(SITES[name][None], 200, axis=0) for name in ("x_mean", "x_covariance", "n_rate")
+    }
+    found = chain_checks(jax.random.key(0), model, sites, data, made)
     assert (found.short == 0).all() and (found.occupancy == 0.5).all()
     assert found.made_short.mean(0) == pytest.approx([0.2, 0.2], abs=0.02)
     assert found.made_occupancy.mean(0) == pytest.approx([0.5, 0.5], abs=0.03)

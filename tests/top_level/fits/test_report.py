@@ -17,7 +17,7 @@ import pytest
 import ethogram
 from ethogram.fits.as_code import as_code, call_as_code
 from ethogram.fits.citations import PAPERS, SOFTWARE
-from ethogram.fits.findings import findings
+from ethogram.fits.findings import of_states
 from ethogram.fits.fit_object import Fit
 from ethogram.fits.report import write_report
 from ethogram.inference import storage
@@ -109,6 +109,10 @@ def test_pages_say_what_was_found_fold_parameters_and_cite(roles, tmp_path):
     assert f"Version {ethogram.__version__}" in page and "Le, Hoang M." in page and "(2017)" in page
 
 
+def findings(fit):
+    return fit._system.findings(fit)
+
+
 @pytest.mark.slow
 def test_findings_of_choices_rewards_and_answers(choices, rewards, answer):
     data = choices.data._replace(
@@ -157,6 +161,6 @@ def test_tables_leave_out_states_that_no_path_has():
         dwell_times=lambda: budget * 4,
         transitions=lambda: pandas.DataFrame({"mean": np.arange(9)}, pairs),
     )
-    tables = findings(found).tables
+    tables = of_states(found).tables
     assert tables["Durations of bouts"].index.tolist() == ["0", "2"]
     assert tables["Next states"]["mean"].tolist() == [0, 2, 6, 8]
