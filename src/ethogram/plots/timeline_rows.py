@@ -235,7 +235,10 @@ def read_timeline(
     if unknown or not wanted:
         raise ValueError(f"agents has {', '.join(map(repr, unknown)) or 'no entry'}: give some of {rows}")
     chosen, levels, left_out = np.array([rows.index(each) for each in wanted]), None, []
-    by = "group" if by is None and agents is None and len(groups) > 1 and held == len(rows) else by
+    apart = (
+        1 < len(groups) and held == len(rows) and {*groups} != {*rows}
+    )  # groups tell more than the rows' names
+    by = "group" if by is None and agents is None and apart else by
     if by is not None:
         key, known = _sorting(by, data, frames, rows, titles)
         chosen = chosen[np.argsort(key[chosen], kind="stable")]

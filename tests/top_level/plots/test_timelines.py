@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import matplotlib
 
 matplotlib.use("Agg")
@@ -126,6 +128,9 @@ def test_rows_of_a_group_stand_together_where_no_agent_has_two(wolves):
     data, path = wolves
     found = read(path, data._replace(group=np.array([1, 0, -1])))
     assert (found.rows, found.levels, len(found.panels)) == (["w1", "w0", "w2"], ["0", "1", "no group"], 1)
+    names = {"agent_names": ["a", "b", "c"], "group_names": ["a", "b", "c"]}
+    files = data._replace(group=data.agent, metadata=dataclasses.replace(data.metadata, **names))
+    assert read(path, files).levels is None  # one animal per file, both with the name of the file
 
 
 def test_sequences_of_an_agent_stand_at_their_times_or_end_to_end(wolves):
