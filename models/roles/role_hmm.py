@@ -61,6 +61,9 @@ from ethogram.models.roles.starts import start_statistics
 
 __all__ = ["RoleHMM", "Simulated"]
 
+STATIONARY = 1e-12
+"""Change of the probabilities of roles from one step to the next at which they count as stationary."""
+
 
 @short_repr
 class Simulated(NamedTuple):
@@ -275,11 +278,14 @@ class RoleHMM(ConjugateModel):
         if found is not None or not self.coupling.has_chain:
             return found
         occupied, transition = draws["initial"].mean(0), draws["transition"].mean(0)
-        expected = np.zeros(self.num_roles)
-        lengths = np.asarray(data.lengths)
-        for time in range(int(lengths.max())):
-            expected += (lengths > time).sum() * occupied
-            occupied = occupied @ transition
+        lengths, expected = np.sort(np.asarray(data.lengths)), np.zeros(self.num_roles)
+        alive = len(lengths) - np.searchsorted(lengths, np.arange(lengths[-1]), side="right")
+        for time in range(len(alive)):
+            following = occupied @ transition
+            if np.abs(following - occupied).max() < STATIONARY:
+                return -expected - alive[time:].sum() * occupied
+            expected += alive[time] * occupied
+            occupied = following
         return -expected
 
     def chain_of_steps(self, expected: dict[str, Any], batch: ChainData) -> PathPotentials:
