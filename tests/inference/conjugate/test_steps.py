@@ -101,14 +101,23 @@ def test_roles_without_data_return_to_the_prior_exactly(cases):
         np.testing.assert_array_equal(np.asarray(blocks["transition"].natural.concentration)[closed == 0], 0)
 
 
-def test_the_last_bound_is_that_of_the_posterior_in_numpy(cases):
-    stochastic = {"restarts": 1, "batch_size": 2}
+STOCHASTIC = {"restarts": 1, "batch_size": 2}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        STOCHASTIC | {"evaluate_every": 4},
+        pytest.param(STOCHASTIC, marks=pytest.mark.slow),
+        pytest.param({"restarts": 2}, marks=pytest.mark.slow),
+    ],
+)
+def test_the_last_bound_is_that_of_the_posterior_in_numpy(cases, options):
     with jax.enable_x64(True):
         model, data, prior, problem = cases.make("categorical")
-        for options in ({"restarts": 2}, stochastic, stochastic | {"evaluate_every": 4}):
-            fit = ConjugateSVI(model).run(jax.random.key(0), data, 10, progress_bar=False, **options)
-            expected = numpy_bound(cases, fit.posterior.blocks, prior, problem)
-            np.testing.assert_allclose(fit.elbo[-1], expected, rtol=1e-10)
+        fit = ConjugateSVI(model).run(jax.random.key(0), data, 10, progress_bar=False, **options)
+        expected = numpy_bound(cases, fit.posterior.blocks, prior, problem)
+        np.testing.assert_allclose(fit.elbo[-1], expected, rtol=1e-10)
 
 
 def test_settled():

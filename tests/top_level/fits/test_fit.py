@@ -90,6 +90,8 @@ def test_names_of_roles_go_to_tables_exports_and_files(roles, role_data, tmp_pat
     again = fits.load(tmp_path / "fit").rename({"walk": "run", 0: "rest"})
     assert set(again.states().to_table()["state"]) == {"rest", "run"}
     budget = again.time_budget(num_draws=20)
+    again.sample_paths(20)[:] = -9  # a copy: what is sampled once serves all tables
+    assert again.sample_paths(20).max() >= 0
     probability = again.states().probability.sum((0, 1))
     expected = probability / probability.sum()
     assert budget["mean"].tolist() == pytest.approx(expected.tolist(), abs=0.05)
@@ -221,6 +223,20 @@ def test_intents_are_named_drawn_and_scored_on_new_pairs():
     sampled = SampledPosterior(drawn.model, sites, {})
     other = Fit(model, data, "nuts", "", sampled, 1.0, jax.random.key(7))
     assert len(ethogram.compare({"cavi": found, "nuts": other}).disagreements) == 0
+    new = data.take([1, 1])
+    assert found.score(new).entries[0] == pytest.approx(found.score().entries[1], abs=1e-3)
+    np.testing.assert_allclose(found.predict(new)[0, :2], found.predict()[1, :2], atol=1e-4)
+
+
+@pytest.mark.slow
+def test_named_intents_have_paths_budgets_and_exports():
+    data = ethogram.Trajectories.from_list(
+        states=[["home", "$w", "home"], ["$w", "$w"]], actions=[["eat", "run", "eat"], ["run", "eat"]]
+    )
+    drawn = of_prior(ethogram.AgentMarkov(2, 2, truncation=2), data).draws()
+    sites = {**drawn.sites, "sticks": np.full((1, 1000, 2), 0.5)}  # which samplers have beside those of q
+    sampled = SampledPosterior(drawn.model, sites, {})
+    other = Fit(drawn.model, data, "nuts", "", sampled, 1.0, jax.random.key(7))
     named = other.rename({1: "forage"})
     assert {"transition[$w,run, forage, 0]", "transition[$w,run, 0, others]"} <= {*named.summary().index}
     paths = named.sample_paths(5)
@@ -228,9 +244,6 @@ def test_intents_are_named_drawn_and_scored_on_new_pairs():
     paths[:] = 0  # a copy: what is sampled once serves all tables, of the fit by any names
     assert named._sample_paths(5, None) is other._sample_paths(5, None) and other.sample_paths(5).min() < 0
     assert named.states().used.size and named.time_budget()["mean"].sum() == pytest.approx(1)
-    new = data.take([1, 1])
-    assert found.score(new).entries[0] == pytest.approx(found.score().entries[1], abs=1e-3)
-    np.testing.assert_allclose(found.predict(new)[0, :2], found.predict()[1, :2], atol=1e-4)
 
 
 def test_new_data_without_names_are_refused_where_names_are_numerals(tmp_path):
