@@ -1,11 +1,12 @@
-"""Padded shapes of small data sets: fits of data of different sizes share compiled programs.
+"""Padded shapes: fits of data of different sizes share compiled programs.
 
 Compiling a fit costs seconds, a small fit takes milliseconds. The numbers of sequences and of steps are therefore
-rounded up: coarsely where the padding costs little, more finely in larger data, not at all in large ones.
+rounded up: to powers of two in small data, more finely in larger data, not at all in large ones.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import jax
@@ -13,54 +14,40 @@ import numpy as np
 
 __all__ = ["num_steps_of", "pad_batch", "padded_shape"]
 
-LEAST = (16, 64)
+LEAST = (1, 64)
 """Sequences and steps of the smallest padded shape."""
 
-COARSE_CELLS = 2**14
-"""Padded cells (sequence, step) up to which sizes are rounded up to powers of 4."""
-
-SEARCH_CELLS, SEARCH_PARTS = 2**12, 8
-"""The same for a search of several hundred iterations, where padding costs more, and beyond it in how many parts of a
-power of 2 sizes are rounded up."""
-
-MEDIUM_CELLS = 2**16
-"""Padded cells up to which sizes are rounded up to powers of 2."""
+PARTS = ((2**11, 1), (2**16, 2), (2**20, 4))
+"""Padded cells (sequence, step) up to which sizes are rounded up to powers of 2, of 2^(1/2), and of 2^(1/4)."""
 
 
-def padded_shape(num_sequences: int, num_steps: int, size: int = 1, search: bool = False) -> tuple[int, int]:
+def padded_shape(num_sequences: int, num_steps: int, size: int = 1) -> tuple[int, int]:
     """Padded numbers of sequences and steps.
 
     Parameters
     ----------
     num_sequences, num_steps : of the data, 1 at least.
     size : consecutive sequences that are scored jointly; the padded number is a multiple.
-    search : whether a search of several hundred iterations runs in this shape.
 
     Examples
     --------
-    >>> padded_shape(6, 207), padded_shape(12, 250), padded_shape(40, 900), padded_shape(40, 5000)
-    ((16, 256), (16, 256), (64, 1024), (40, 5000))
-    >>> padded_shape(20, 250), padded_shape(20, 250, search=True)
-    ((64, 256), (20, 256))
+    >>> padded_shape(1, 300), padded_shape(6, 207), padded_shape(40, 900), padded_shape(400, 5000)
+    ((1, 512), (8, 256), (46, 1024), (400, 5000))
     """
     groups = -(-num_sequences // size)
-    coarse, parts = (SEARCH_CELLS, SEARCH_PARTS) if search else (COARSE_CELLS, 1)
-    for factor, most, divided in ((4, coarse, 1), (2, MEDIUM_CELLS, parts)):
-        smallest = LEAST if divided == 1 else (1, 1)
-        rounded = [
-            _up(n, factor, least, divided) for n, least in zip((groups, num_steps), smallest, strict=True)
-        ]
+    for most, parts in PARTS:
+        rounded = [_up(n, least, parts) for n, least in zip((groups, num_steps), LEAST, strict=True)]
         if rounded[0] * size * rounded[1] <= most:
             return rounded[0] * size, rounded[1]
     return num_sequences, num_steps
 
 
-def _up(number: int, factor: int, least: int, parts: int) -> int:
-    """The smallest power of `factor`, times `least`, from `number` on; of its `parts` as many as are needed."""
-    while least < number:
-        least *= factor
-    part = max(least // parts, 1)
-    return least if parts == 1 else -(-number // part) * part
+def _up(number: int, least: int, parts: int) -> int:
+    """The smallest of the sizes `least` times 2^(k / parts), rounded up, from `number` on."""
+    if number <= least:
+        return least
+    power = math.floor(parts * math.log2((number - 1) / least) + 1e-9) + 1
+    return math.ceil(least * 2 ** (power / parts) - 1e-9)
 
 
 def num_steps_of(batch: Any) -> int:

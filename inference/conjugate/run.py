@@ -170,7 +170,7 @@ class Run:
         size = self.model.joint_sequences(batch)
         num_steps = num_steps_of(batch)
         shape = num_sequences, num_steps
-        return pad_batch(batch, *(shape if self.costly else padded_shape(*shape, size, self.nested)))
+        return pad_batch(batch, *(shape if self.costly else padded_shape(*shape, size)))
 
     def signature(self, key: Array, restarts: int, tol: float | int) -> str:
         """Digest of model, data, key and settings, by which a checkpoint knows its run."""

@@ -18,6 +18,7 @@ from jax import lax
 from ethogram.inference.conjugate.padded_shapes import num_steps_of
 from ethogram.inference.conjugate.projection import choose, constrain
 from ethogram.models.families.exponential_family import ConjugateBlock, expected_statistics
+from ethogram.models.quick_jit import quick_jit
 
 __all__ = [
     "BLOCK",
@@ -33,8 +34,11 @@ __all__ = [
 BLOCK = 10
 """Steps per compiled call; progress, checkpoints and interrupts are handled between calls."""
 
+CALLS = 2**9
+"""Iterations of a typical fit, over all its restarts."""
+
 LARGEST = 2**24
-"""Maximum size of the blocks of restarts that are vectorised together; an iteration needs several times as much."""
+"""Maximum size of the blocks of restarts that an accelerator handles together; an iteration needs several times as much."""
 
 
 def settled(elbo: Any, latest: Any, tol: Any) -> Any:
@@ -43,9 +47,14 @@ def settled(elbo: Any, latest: Any, tol: Any) -> Any:
 
 
 def restart_slices(blocks: Any) -> list[slice]:
-    """Slices, of one size, of the restarts that are vectorised together: all, unless their blocks are too large."""
+    """Slices, of one size, of the restarts that are vectorised together: on an accelerator as many as fit.
+
+    On a CPU one by one: its caches hold one restart, and those that have converged cost nothing.
+    """
     leaves = jax.tree.leaves(blocks)
     restarts = leaves[0].shape[0]
+    if jax.default_backend() == "cpu":
+        return [slice(number, number + 1) for number in range(restarts)]
     each = sum(leaf.size for leaf in leaves) // restarts
     size = min(max(LARGEST // max(each, 1), 1), restarts)
     while restarts % size:
@@ -54,7 +63,11 @@ def restart_slices(blocks: Any) -> list[slice]:
 
 
 def _some(blocks, part):
-    return jax.tree.map(lambda x: x[part], blocks)
+    return jax.tree.map(lambda x: np.asarray(x)[part], blocks)
+
+
+def _joined(parts):
+    return jax.tree.map(lambda *x: np.concatenate(x), *parts)
 
 
 def _by_slices(function):
@@ -62,8 +75,10 @@ def _by_slices(function):
 
     @functools.wraps(function)
     def of_all(model, blocks, *rest):
-        parts = [function(model, _some(blocks, part), *rest) for part in restart_slices(blocks)]
-        return parts[0] if len(parts) == 1 else jax.tree.map(lambda *x: jnp.concatenate(x), *parts)
+        slices = restart_slices(blocks)
+        if len(slices) == 1:
+            return function(model, blocks, *rest)
+        return _joined([function(model, _some(blocks, part), *rest) for part in slices])
 
     return of_all
 
@@ -84,37 +99,31 @@ def ascent_block(model, blocks, prior, batches, carried, active, latest, first, 
 
     `carried` is what local steps hand on, by batch, with a leading axis of restarts; `first` is the number of the first
     iteration; `tol` (restart,) is of each restart. A restart also stops where `horizon` times the gain of its last
-    iteration does not take it to the largest ELBO of those vectorised with it. Returns blocks, carried, active, latest
+    iteration does not take it to the largest ELBO of all. Returns blocks, carried, active, latest
     ELBOs, the trace (BLOCK, restart) of ELBOs before each iteration, and the number of iterations. An inactive restart
     keeps the blocks of its last ELBO.
     """
-    parts = [
-        _ascent_block(
-            model,
-            _some(blocks, part),
-            prior,
-            batches,
-            _some(carried, part),
-            active[part],
-            latest[part],
-            first,
-            limit,
-            tol[part],
-            horizon,
-        )
-        for part in restart_slices(blocks)
-    ]
-    if len(parts) == 1:
-        return parts[0]
+    slices, best = restart_slices(blocks), np.max(latest, where=np.isfinite(latest), initial=-np.inf)
+    rest = first, limit, tol, horizon
+    if len(slices) == 1:
+        return _ascent_block(model, blocks, prior, batches, carried, active, latest, best, *rest)
+    active, latest, tol = np.asarray(active), np.asarray(latest), np.asarray(tol)
+    parts = []
+    for part in slices:
+        some = _some(blocks, part), prior, batches, _some(carried, part), active[part], latest[part]
+        if active[part].any():
+            parts.append(_ascent_block(model, *some, best, first, limit, tol[part], horizon))
+            best = np.fmax(best, np.max(parts[-1][3]))
+        else:
+            parts.append((*some[:1], *some[3:], np.zeros((BLOCK, *latest[part].shape), latest.dtype), 0))
     done = max(int(part[-1]) for part in parts)
     # Slices that converged before the others repeat their final ELBO.
-    traces = [jnp.where(jnp.arange(BLOCK)[:, None] < part[-1], part[4], part[3]) for part in parts]
-    joined = jax.tree.map(lambda *x: jnp.concatenate(x), *(part[:4] for part in parts))
-    return (*joined, jnp.concatenate(traces, axis=1), done)
+    traces = [np.where(np.arange(BLOCK)[:, None] < part[-1], part[4], part[3]) for part in parts]
+    return (*_joined([part[:4] for part in parts]), np.concatenate(traces, axis=1), done)
 
 
-@jax.jit
-def _ascent_block(model, blocks, prior, batches, carried, active, latest, first, limit, tol, horizon):
+@quick_jit(calls=CALLS)
+def _ascent_block(model, blocks, prior, batches, carried, active, latest, best, first, limit, tol, horizon):
     def local_step(blocks, carried, step):
         return jax.vmap(lambda *one: _elbo_and_statistics(model, *one, prior, batches, step))(blocks, carried)
 
@@ -130,7 +139,8 @@ def _ascent_block(model, blocks, prior, batches, carried, active, latest, first,
         elbo, statistics, carried = local_step(blocks, carried, step)
         elbo = elbo.astype(latest.dtype)
         gain = jnp.maximum(elbo - latest, 0)
-        hopeless = jnp.max(jnp.where(jnp.isfinite(elbo), elbo, -jnp.inf)) - elbo > horizon * gain
+        highest = jnp.maximum(best, jnp.max(jnp.where(jnp.isfinite(elbo), elbo, -jnp.inf)))
+        hopeless = highest - elbo > horizon * gain
         finished = (settled(elbo, latest, tol) | hopeless) & (step % model.settle_every == 0)
         active = active & jnp.isfinite(elbo) & ~finished
         blocks = choose(active, update(blocks, statistics), blocks)

@@ -1,0 +1,62 @@
+"""`jax.jit` that compiles small work quickly.
+
+XLA spends seconds on a program that then handles small data within milliseconds. Without its fusion emitters, and at a
+lower level of optimisation, it compiles three to five times as quickly, and the program runs up to ten times as long.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+from ethogram.models.arguments import is_concrete
+
+__all__ = ["quick_jit"]
+
+LEVELS = ((2**23, 0), (2**27, 1))
+"""Work, in numbers handled, up to which a program is compiled at a level of optimisation; beyond, as JAX does by default.
+
+On two cores a number takes .2 us at level 0, .03 at level 1 and .02 by default; level 1 compiles 1.5 s longer than
+level 0, the default 2 s longer than level 1 (CAVI of a role HMM and of an agent Markov model, K = 3 to 10).
+"""
+
+
+def quick_jit(function: Any = None, *, calls: int = 1, **options: Any) -> Callable[..., Any]:
+    """A function as `jax.jit` compiles it, on a CPU with less optimisation where its work is small.
+
+    Parameters
+    ----------
+    function : of pytrees of arrays.
+    calls : how often the program handles the numbers of its arguments, over all its calls in a typical use.
+    options : of `jax.jit`.
+    """
+    if function is None:
+        return functools.partial(quick_jit, calls=calls, **options)
+    usual = jax.jit(function, **options)
+    quick = {
+        level: jax.jit(
+            function,
+            compiler_options={
+                "xla_backend_optimization_level": level,
+                "xla_cpu_use_fusion_emitters": False,
+            },
+            **options,
+        )
+        for _, level in LEVELS
+    }
+
+    @functools.wraps(function)
+    def compiled(*args: Any, **kwargs: Any) -> Any:
+        leaves = jax.tree.leaves((args, kwargs))
+        # Within another program its options hold.
+        if jax.default_backend() != "cpu" or not all(map(is_concrete, leaves)):
+            return usual(*args, **kwargs)
+        work = calls * sum(map(np.size, leaves))
+        program = next((quick[level] for most, level in LEVELS if work <= most), usual)
+        return program(*args, **kwargs)
+
+    return compiled
