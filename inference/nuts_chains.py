@@ -22,6 +22,7 @@ from ethogram.inference.checkpoint import CURE, resumed
 from ethogram.inference.concrete_labels import with_labels, without_labels
 from ethogram.models.arguments import require_integer
 from ethogram.models.data.trajectories import Trajectories
+from ethogram.models.quick_jit import quick_jit
 
 __all__ = ["Chains", "ChainsState", "run_chains"]
 
@@ -170,7 +171,7 @@ def _kernel(
 STATIC = ("labels", "fixed", "non_centred", "num_warmup")
 
 
-@functools.partial(jax.jit, static_argnames=STATIC)
+@quick_jit(static_argnames=STATIC)
 def _begin(model, arrays, labels, keys, starts, varying, fixed, non_centred, num_warmup):
     def of_chain(key, start):
         return _kernel(model, arrays, labels, key, start, varying, fixed, non_centred, num_warmup)[2]
@@ -178,7 +179,7 @@ def _begin(model, arrays, labels, keys, starts, varying, fixed, non_centred, num
     return jax.vmap(of_chain)(keys, starts)
 
 
-@functools.partial(jax.jit, static_argnames=STATIC)
+@quick_jit(calls=2**13, static_argnames=STATIC)
 def _advance(model, arrays, labels, keys, starts, varying, fixed, non_centred, num_warmup, state):
     settings = (varying, fixed, non_centred, num_warmup)
 

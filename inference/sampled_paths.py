@@ -13,6 +13,7 @@ from jaxtyping import Float, Int
 
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.optimal_assignment import optimal_assignment
+from ethogram.models.quick_jit import quick_jit
 
 __all__ = ["sampled_paths"]
 
@@ -62,7 +63,7 @@ def sampled_paths(
     return found
 
 
-@jax.jit
+@quick_jit(calls=2**8)
 def _sampled(model: Any, draws: Any, keys: Array, data: Any, reference: Any) -> tuple[Array, Array | None]:
     """Paths (draw, sequence, time), and overlaps (draw, reference label, own label) where there is a reference."""
     value = model.observed_value(data)

@@ -16,6 +16,7 @@ from ethogram.inference.draws import flat_draws, mcmc_draws
 from ethogram.inference.refresh.refreshed_posterior import RefreshedPosterior
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.optimal_assignment import optimal_assignment
+from ethogram.models.quick_jit import quick_jit
 
 __all__ = ["DRAWS", "Averaged", "are_draws", "average_over_draws"]
 
@@ -104,7 +105,7 @@ def average_over_draws(posterior: Any, data: Trajectories, model: Any, kind: typ
     return model, Averaged(np.asarray(mean), np.asarray(change))
 
 
-@jax.jit
+@quick_jit(calls=2**9)
 def _smoothed(model: Any, draws: dict[str, Any], data: Trajectories) -> tuple[Any, Any]:
     value = model.observed_value(data)
 

@@ -14,6 +14,7 @@ from ethogram.inference.export.labelled_arrays import relabel
 from ethogram.inference.sampled_posterior import SampledPosterior
 from ethogram.models.conjugate_model import ConjugateModel, overrides
 from ethogram.models.label_permutations import permuted
+from ethogram.models.quick_jit import quick_jit
 
 __all__ = ["in_order"]
 
@@ -63,6 +64,6 @@ def _is_in_order(position: Any) -> bool:
     return position is None or bool((np.diff(position) >= 0).all())
 
 
-@jax.jit
+@quick_jit
 def _state_mass(model: Any, blocks: Any) -> Any:
     return model.state_mass(blocks)

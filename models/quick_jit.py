@@ -7,7 +7,6 @@ lower level of optimisation, it compiles three to five times as quickly, and the
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -18,14 +17,14 @@ from ethogram.models.arguments import is_concrete
 __all__ = ["quick_jit"]
 
 LEVELS = ((2**23, 0), (2**27, 1))
-"""Work, in numbers handled, up to which a program is compiled at a level of optimisation; beyond, as JAX does by default.
+"""Work, in numbers handled, up to which a program is compiled at a level of optimisation; beyond, at JAX's default.
 
 On two cores a number takes .2 us at level 0, .03 at level 1 and .02 by default; level 1 compiles 1.5 s longer than
 level 0, the default 2 s longer than level 1 (CAVI of a role HMM and of an agent Markov model, K = 3 to 10).
 """
 
 
-def quick_jit(function: Any = None, *, calls: int = 1, **options: Any) -> Callable[..., Any]:
+def quick_jit(function: Any = None, *, calls: int = 1, **options: Any) -> Any:
     """A function as `jax.jit` compiles it, on a CPU with less optimisation where its work is small.
 
     Parameters
@@ -49,7 +48,6 @@ def quick_jit(function: Any = None, *, calls: int = 1, **options: Any) -> Callab
         for _, level in LEVELS
     }
 
-    @functools.wraps(function)
     def compiled(*args: Any, **kwargs: Any) -> Any:
         leaves = jax.tree.leaves((args, kwargs))
         # Within another program its options hold.
@@ -59,4 +57,6 @@ def quick_jit(function: Any = None, *, calls: int = 1, **options: Any) -> Callab
         program = next((quick[level] for most, level in LEVELS if work <= most), usual)
         return program(*args, **kwargs)
 
-    return compiled
+    wrapped: Any = functools.update_wrapper(compiled, usual)
+    wrapped.eval_shape = usual.eval_shape
+    return wrapped

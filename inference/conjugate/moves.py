@@ -35,6 +35,7 @@ from ethogram.models.chains.relabelled_paths import (
     stay_change,
 )
 from ethogram.models.families.exponential_family import expected_statistics
+from ethogram.models.quick_jit import quick_jit
 
 __all__ = [
     "EMPTY",
@@ -87,7 +88,7 @@ def num_labels(model: Any, prior: Any) -> int:
     return min((x.shape[axis] for name in axes for x in entries[name] for axis in axes[name]), default=0)
 
 
-@jax.jit
+@quick_jit
 def posteriors(model: Any, blocks: Any, prior: Any, batches: list[Any], without: Array) -> Posteriors:
     """q(z) of every restart after a local step without the states where `without` (restart, state) is True."""
 
@@ -106,7 +107,7 @@ def posteriors(model: Any, blocks: Any, prior: Any, batches: list[Any], without:
     return lax.map(one, (blocks, without))
 
 
-@jax.jit
+@quick_jit
 def profiled(model: Any, blocks: Any, prior: Any, statistics: Any, constant: Array, pair: Array) -> Any:
     """Bound and blocks of every restart after global steps on given statistics, where `pair` (restart, 2) is merged.
 
@@ -206,10 +207,10 @@ def best_split(
     return Candidate(gain, states, moved)
 
 
-chosen_blocks = jax.jit(choose)
+chosen_blocks = quick_jit(choose)
 
 
-@jax.jit
+@quick_jit
 def _changes(model, blocks, batches, paths, first, second):
     """Change (restart, merge) of the constant part of the bound by each merge."""
 
@@ -223,7 +224,7 @@ def _changes(model, blocks, batches, paths, first, second):
     return lax.map(one, (blocks, paths))
 
 
-@jax.jit
+@quick_jit
 def _divisions(model, blocks, batches, paths, keys, kinds, pairs, free):
     """A division of every restart: its state, statistics, and the change of the constant part of the bound."""
 

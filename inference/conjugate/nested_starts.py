@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from ethogram.inference.conjugate.starts import start_blocks
+from ethogram.models.quick_jit import quick_jit
 
 __all__ = ["FEWEST", "HORIZON", "ROOM", "UNUSED", "joined", "nested_starts"]
 
@@ -39,7 +40,7 @@ def nested_starts(
     return start_blocks(key, model, model.prior_of_first(number), batches, restarts, init, padded, number)
 
 
-@jax.jit
+@quick_jit
 def joined(*blocks: Any) -> Any:
     """Blocks with leading axes of restarts, one after another."""
     return jax.tree.map(lambda *x: jnp.concatenate(x), *blocks)

@@ -21,6 +21,7 @@ from ethogram.models.families.numpyro_sites import by_site
 from ethogram.models.model_object import model_object
 from ethogram.models.numpy_generator import numpy_generator
 from ethogram.models.printing import short_repr
+from ethogram.models.quick_jit import quick_jit
 
 __all__ = [
     "ConjugatePosterior",
@@ -224,12 +225,12 @@ def load_posterior(path: str | os.PathLike) -> Any:
     return found
 
 
-@jax.jit
+@quick_jit
 def _mean(blocks: dict[str, ConjugateBlock]) -> dict[str, Array]:
     return by_site({name: block.mean() for name, block in blocks.items()})
 
 
-@functools.partial(jax.jit, static_argnums=2)
+@quick_jit(static_argnums=2)
 def _sample(posterior: ConjugatePosterior, key: Array, num_draws: int) -> dict[str, Array]:
     names = sorted(posterior.blocks)
     keys = jax.random.split(key, len(names))

@@ -27,6 +27,7 @@ from jax.scipy.special import digamma, gammaln
 from ethogram.models.families.constrained_dirichlet import ConstrainedDirichlet
 from ethogram.models.families.exponential_family import ConjugateBlock
 from ethogram.models.families.polygamma import trigamma_and_tetragamma
+from ethogram.models.quick_jit import quick_jit
 
 __all__ = ["Projection", "constrain", "may_not_fall", "project_rows", "row_objective", "warn_of_rows"]
 
@@ -117,7 +118,7 @@ def project_rows(free: Any, lower: Any, upper: Any, held: Any = None, solved: An
     return _in_chunks(free, lower, upper, jnp.asarray(held), jnp.asarray(solved))
 
 
-@jax.jit
+@quick_jit
 def _in_chunks(free, lower, upper, held, solved):
     """Rows in chunks, so that a slow row delays its own chunk only."""
     count = len(free)
@@ -360,7 +361,7 @@ def may_not_fall(blocks: dict[str, ConjugateBlock]) -> bool:
     return not any(isinstance(block, ConstrainedDirichlet) and block.keep for block in blocks.values())
 
 
-@jax.jit
+@quick_jit
 def _inflation(block: ConstrainedDirichlet) -> Array:
     return block.inflation()
 

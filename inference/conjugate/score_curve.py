@@ -15,6 +15,7 @@ from ethogram.inference.conjugate.posterior import ConjugateResult, posterior_th
 from ethogram.models.conjugate_model import ConjugateModel, steps_by_entry
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.printing import short_repr
+from ethogram.models.quick_jit import quick_jit
 
 __all__ = ["PeerScore", "ScoreCurve", "heldout_log_likelihood", "heldout_score_curve"]
 
@@ -111,7 +112,7 @@ def _scored(model: Any, parameters: Any, data: Trajectories) -> tuple[np.ndarray
     return scores, steps_by_entry(model, data)
 
 
-@jax.jit
+@quick_jit
 def _log_prob(distribution, value):
     return distribution.log_prob(value)
 

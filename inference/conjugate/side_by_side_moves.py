@@ -17,6 +17,7 @@ from jax import Array
 
 from ethogram.inference.conjugate.move_rounds import least_kept
 from ethogram.inference.conjugate.moves import EMPTY
+from ethogram.models.quick_jit import quick_jit
 
 __all__ = ["LONGEST", "Judged", "candidates", "mass_of", "try_candidates"]
 
@@ -121,18 +122,18 @@ def try_candidates(sweep: Sweeps, model: Any, blocks: Any, latest: Any, moving: 
     return Judged(True, _placed(blocks, new, moving, winner), bool(active[winner]), after, trace)
 
 
-@jax.jit
+@quick_jit
 def mass_of(model: Any, blocks: Any, moving: Any) -> Array:
     """Expected steps (state,) in every state of one restart."""
     return model.state_mass(jax.tree.map(lambda x: x[moving], blocks))
 
 
-@jax.jit
+@quick_jit
 def _relabelled(model, blocks, moving, pairs):
     one = jax.tree.map(lambda x: x[moving], blocks)
     return jax.vmap(lambda pair: model.relabelled(one, pair[0], pair[1]))(pairs)
 
 
-@jax.jit
+@quick_jit
 def _placed(blocks, new, moving, winner):
     return jax.tree.map(lambda x, y: jnp.asarray(x).at[moving].set(y[winner]), blocks, new)

@@ -13,6 +13,7 @@ from ethogram.inference.conjugate.projection import constrain
 from ethogram.models.conjugate_model import ConjugateModel, overrides
 from ethogram.models.families.exponential_family import ConjugateBlock, natural_step
 from ethogram.models.numpy_generator import numpy_generator
+from ethogram.models.quick_jit import quick_jit
 
 __all__ = ["KINDS", "continued_blocks", "start_blocks"]
 
@@ -98,18 +99,18 @@ def continued_blocks(blocks: dict[str, ConjugateBlock], prior: dict[str, Conjuga
     return jax.tree.map(lambda old, new: jax.device_put(np.asarray(old, new.dtype)[None]), blocks, prior)
 
 
-@jax.jit
+@quick_jit
 def _in_order(parts, order):
     """Blocks of all restarts, in their order, with constrained rows projected."""
     return jax.vmap(constrain)(jax.tree.map(lambda *x: jnp.concatenate(x)[order], *parts))
 
 
-@jax.jit
+@quick_jit
 def _updated(prior, statistics):
     return jax.vmap(lambda one: natural_step(prior, prior, one, 1.0, 1.0))(statistics)
 
 
-@jax.jit
+@quick_jit
 def _from_prior(keys, model, prior, batches):
     def one(key):
         point = drawn_statistics(key, prior)

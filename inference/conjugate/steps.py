@@ -38,7 +38,7 @@ CALLS = 2**9
 """Iterations of a typical fit, over all its restarts."""
 
 LARGEST = 2**24
-"""Maximum size of the blocks of restarts that an accelerator handles together; an iteration needs several times as much."""
+"""Maximum size of the blocks of restarts that an accelerator handles together; an iteration needs several times it."""
 
 
 def settled(elbo: Any, latest: Any, tol: Any) -> Any:
@@ -84,7 +84,7 @@ def _by_slices(function):
 
 
 @_by_slices
-@jax.jit
+@quick_jit(calls=2**5)
 def bounds(model, blocks, prior, batches):
     """ELBO (restart,) on all data, in nats, right after a local step."""
 
@@ -153,7 +153,7 @@ def _ascent_block(model, blocks, prior, batches, carried, active, latest, best, 
 
 
 @_by_slices
-@jax.jit
+@quick_jit(calls=CALLS)
 def full_steps(model, blocks, prior, batches, step_sizes):
     """A natural-gradient step on all data for each of `step_sizes` (BLOCK,); a size of zero is no step."""
 
@@ -169,7 +169,7 @@ def full_steps(model, blocks, prior, batches, step_sizes):
 
 
 @_by_slices
-@functools.partial(jax.jit, static_argnames="widths")
+@quick_jit(calls=CALLS, static_argnames="widths")
 def stochastic_steps(model, blocks, prior, everything, rows, width, step_sizes, scale, widths):
     """BLOCK natural-gradient steps on mini-batches of whole groups; a size of zero is no step.
 
@@ -240,6 +240,6 @@ def impossible_sequences(model: Any, blocks: dict[str, ConjugateBlock], batch: A
     return np.flatnonzero(np.repeat(np.isneginf(values), size))
 
 
-@jax.jit
+@quick_jit
 def _log_normalizers(model, expected, units):
     return lax.map(lambda one: model.log_normalizer(expected, one), units)

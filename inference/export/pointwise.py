@@ -6,7 +6,6 @@ Draws are processed in chunks of one shape, so that each function compiles once 
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -20,11 +19,15 @@ from ethogram.models.chains.latent_chain import LatentChain
 from ethogram.models.conjugate_model import Exportable, steps_by_entry
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.optimal_assignment import optimal_assignment
+from ethogram.models.quick_jit import quick_jit
 
 __all__ = ["CHUNK", "Pointwise", "Steps", "over_chunks"]
 
 BUDGET = 2**24
 """Numbers per chunk of draws at most, one a feature, state and step."""
+
+CALLS = 2**10
+"""Draws of a typical export."""
 
 CHUNK = 32
 """Draws per chunk at most: the size depends on the data only, so that any number of draws runs the same program."""
@@ -155,12 +158,12 @@ def _distribution(model, parameters, arrays, labels):
     return model.observation(parameters, with_labels(arrays, labels))
 
 
-@functools.partial(jax.jit, static_argnames="labels")
+@quick_jit(calls=CALLS, static_argnames="labels")
 def _value(model, arrays, labels):
     return jnp.asarray(model.observed_value(with_labels(arrays, labels)))
 
 
-@functools.partial(jax.jit, static_argnames="labels")
+@quick_jit(calls=CALLS, static_argnames="labels")
 def _log_likelihood(model, draws, arrays, labels, value):
     def of_data(one):
         condition = model.log_prob_of_condition(one, with_labels(arrays, labels))
@@ -169,18 +172,18 @@ def _log_likelihood(model, draws, arrays, labels, value):
     return jax.vmap(of_data)(draws)
 
 
-@functools.partial(jax.jit, static_argnames="labels")
+@quick_jit(calls=CALLS, static_argnames="labels")
 def _increments(model, draws, arrays, labels, value, sequence, time):
     filtered = jax.vmap(lambda one: _distribution(model, one, arrays, labels).filter(value))(draws)
     return filtered.log_increment[:, sequence, time]
 
 
-@functools.partial(jax.jit, static_argnames="labels")
+@quick_jit(calls=CALLS, static_argnames="labels")
 def _sample(model, draws_and_keys, arrays, labels):
     return jax.vmap(lambda one, key: _distribution(model, one, arrays, labels).sample(key))(*draws_and_keys)
 
 
-@functools.partial(jax.jit, static_argnames="labels")
+@quick_jit(calls=CALLS, static_argnames="labels")
 def _overlap(model, draws, arrays, labels, value, reference):
     """Overlap of state marginals (draw, state, reference state), averaged over all steps."""
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 from jaxtyping import Float, Int
 
@@ -18,6 +17,7 @@ from ethogram.models.chains.markov_chain import Marginals
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.intents.agent_markov import AgentMarkov
 from ethogram.models.printing import short_repr
+from ethogram.models.quick_jit import quick_jit
 
 __all__ = ["USED", "InferredIntents", "infer_intents"]
 
@@ -93,6 +93,6 @@ def _summary(
     return InferredIntents(probability, labels, change, visits, order[share[order] > USED])
 
 
-@jax.jit
+@quick_jit
 def _smoothed(model: AgentMarkov, parameters: dict[str, Any], data: Trajectories) -> Marginals:
     return model.observation(parameters, data).within_truncation().smooth(model.observed_value(data))

@@ -31,6 +31,7 @@ from ethogram.models.arguments import require_integer, require_key
 from ethogram.models.conjugate_model import has_labels, require_informative
 from ethogram.models.data.trajectories import Metadata, Trajectories
 from ethogram.models.families.numpyro_sites import by_site, start_of_site
+from ethogram.models.quick_jit import quick_jit
 
 __all__ = ["refresh_posterior"]
 
@@ -155,7 +156,7 @@ def _starts(
     return jax.device_put(({name: x[:num_chains] for name, x in unconstrained.items()}, variance))
 
 
-@jax.jit
+@quick_jit
 def _unconstrained(supports, values):
     return {name: biject_to(support).inv(values[name]) for name, support in supports.items()}
 

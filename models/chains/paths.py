@@ -12,6 +12,7 @@ from jaxtyping import ArrayLike, Float, Int32
 from ethogram.models.chains.filtering import log_filter
 from ethogram.models.chains.potentials import ChainPotentials, chain_potentials, into_step
 from ethogram.models.printing import short_repr
+from ethogram.models.quick_jit import quick_jit
 
 __all__ = ["Path", "most_likely_path", "sample_path"]
 
@@ -60,7 +61,7 @@ def sample_path(
     return _sampled(key, chain_potentials(log_initial, log_transition, step_log_likelihood, length))
 
 
-@jax.jit
+@quick_jit
 def _most_likely(potentials: ChainPotentials) -> Path:
     def one_sequence(log_initial, log_transition, log_likelihood, length):
         num_steps, num_states = log_likelihood.shape
@@ -82,7 +83,7 @@ def _most_likely(potentials: ChainPotentials) -> Path:
     return potentials.over_sequences(one_sequence)
 
 
-@jax.jit
+@quick_jit
 def _sampled(key: Array, potentials: ChainPotentials) -> Path:
     def one_sequence(key, log_initial, log_transition, log_likelihood, length):
         log_state, _, _ = log_filter(log_initial, log_transition, log_likelihood)

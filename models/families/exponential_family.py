@@ -24,6 +24,7 @@ from ethogram.models.families.host_gamma import draw_log_gamma
 from ethogram.models.families.normal import MeanCovariance, Normal
 from ethogram.models.families.normal_inverse_wishart import NormalInverseWishart
 from ethogram.models.families.partly_known import Known, PartlyKnown
+from ethogram.models.quick_jit import quick_jit
 
 __all__ = [
     "Beta",
@@ -270,7 +271,7 @@ def _is_block(node: Any) -> bool:
 
 def _as_one_program(function: Callable) -> Callable:
     """The function of pytrees, compiled as a whole where all of them are concrete."""
-    compiled = jax.jit(function)
+    compiled = quick_jit(function)
     return functools.wraps(function)(
         lambda *trees: (compiled if is_concrete(*jax.tree.leaves(trees)) else function)(*trees)
     )

@@ -31,6 +31,7 @@ from ethogram.models.intents.stick_weights import (
     weights_of_sticks,
 )
 from ethogram.models.intents.stickiness import Stickiness, StickinessPrior, fit_stickiness
+from ethogram.models.quick_jit import quick_jit
 
 __all__ = [
     "agent_tables",
@@ -320,7 +321,7 @@ def drawn_parameters(model: Any, key: Array) -> dict[str, Array]:
     return _drawn(dataclasses.replace(model, visited=model.rows_carried()), key)
 
 
-@jax.jit
+@quick_jit
 def _drawn(model: Any, key: Array) -> dict[str, Array]:
     names = ("sticks", "initial", "transition", "policy", "stickiness", "shared", "share")
     keys = dict(zip(names, jax.random.split(key, len(names)), strict=True))

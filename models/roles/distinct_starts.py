@@ -16,6 +16,7 @@ from jax import lax
 
 from ethogram.models.families.exponential_family import expected_statistics, natural_step, total_kl
 from ethogram.models.optimal_assignment import optimal_assignment
+from ethogram.models.quick_jit import quick_jit
 from ethogram.models.roles.exclusive_roles import GroupedChains, log_num_maps
 from ethogram.models.roles.log_permanent import log_permanent
 from ethogram.models.roles.starts import (
@@ -114,7 +115,7 @@ def _emission_statistics(
     return model.emission.label_statistics(rng, np.concatenate(frames), np.concatenate(held), model.num_roles)
 
 
-@jax.jit
+@quick_jit
 def _with_one_map(model: Any, prior: Any, statistics: Any, batches: list[GroupedChains]) -> Any:
     """Bounds (start,), and potentials (start, group, agent, time, role) of every batch: fits with one map per group."""
 

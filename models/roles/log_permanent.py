@@ -15,6 +15,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 
 from ethogram.models.chains.log_space import logsumexp
+from ethogram.models.quick_jit import quick_jit
 
 __all__ = [
     "MAX_ROLES",
@@ -181,7 +182,7 @@ def _levels(num_roles: int) -> tuple[_Level, ...]:
 
 
 @jax.custom_jvp
-@jax.jit
+@quick_jit
 def _log_permanent(potentials: Array) -> Array:
     return _folds_vmap(_in_blocks, _total_block)(potentials)
 
@@ -193,7 +194,7 @@ def _log_permanent_jvp(primals: tuple, tangents: tuple) -> tuple:
 
 
 @jax.custom_jvp
-@jax.jit
+@quick_jit
 def _solve(potentials: Array) -> tuple[Array, Array]:
     return _folds_vmap(_in_blocks, _solve_block)(potentials)
 
@@ -204,7 +205,7 @@ def _solve_jvp(primals: tuple, tangents: tuple) -> tuple:
     return jax.jvp(functools.partial(_in_blocks, _solve_block), primals, tangents)
 
 
-@jax.jit
+@quick_jit
 def _sample(key: Array, potentials: Array) -> Array:
     return _in_blocks(_sample_block, potentials, key)
 

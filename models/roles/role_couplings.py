@@ -18,6 +18,7 @@ from ethogram.models.chains.conjugate_chain import ChainData, conjugate_log_norm
 from ethogram.models.chains.hidden_markov import HiddenMarkov
 from ethogram.models.chains.markov_chain import e_step, most_likely_path
 from ethogram.models.optimal_assignment import optimal_assignment
+from ethogram.models.quick_jit import quick_jit
 from ethogram.models.roles.distinct_roles import SETTLING, DistinctRoles
 from ethogram.models.roles.distinct_starts import DISTINCT_KINDS, distinct_labels
 from ethogram.models.roles.exclusive_roles import ExclusiveRoles, GroupedChains, log_num_maps
@@ -204,13 +205,13 @@ def _frame_chain(model: Any, expected: dict[str, Any], batch: GroupedChains) -> 
     return FrameChain(initial, transition, potentials, alive), lengths
 
 
-@jax.jit
+@quick_jit
 def role_potentials(model: Any, expected: dict[str, Any], chains: ChainData) -> Float[Array, "sequence role"]:
     """Expected log likelihood of every sequence in every role, compiled."""
     return model.role_potentials(expected, chains)
 
 
-@jax.jit
+@quick_jit
 def _decode_chains(model, expected, chains):
     log_initial, log_transition = expected["initial"].concentration, expected["transition"].concentration
     steps = model.step_potentials(expected, chains)
@@ -218,7 +219,7 @@ def _decode_chains(model, expected, chains):
     return path, e_step(log_initial[None], log_transition[None], steps[None], chains.lengths[None]).state[0]
 
 
-@jax.jit(static_argnames="exact")
+@quick_jit(static_argnames="exact")
 def _decode_frames(model, expected, batch, exact):
     """Roles of the most likely maps, or the field of every frame; and the marginals."""
     chain, lengths = _frame_chain(model, expected, batch)

@@ -50,6 +50,7 @@ from ethogram.models.families.numpyro_sites import Zeros, by_site, sample_parame
 from ethogram.models.label_permutations import is_exchangeable
 from ethogram.models.model_object import model_object, static_field
 from ethogram.models.printing import short_repr
+from ethogram.models.quick_jit import quick_jit
 from ethogram.models.roles.distinct_roles import DistinctRoles
 from ethogram.models.roles.exclusive_roles import GroupedChains
 from ethogram.models.roles.log_permanent import MAX_ROLES
@@ -444,13 +445,13 @@ class RoleHMM(ConjugateModel):
         return Simulated(data._replace(observations=x), states, parameters)
 
 
-@jax.jit
+@quick_jit
 def _draw_parameters(key: Array, prior: dict[str, ConjugateBlock]) -> dict[str, Any]:
     keys = jax.random.split(key, len(prior))
     return by_site({name: prior[name].sample(k) for k, name in zip(keys, prior, strict=True)})
 
 
-@jax.jit
+@quick_jit
 def _draw_observations(key: Array, model: Any, parameters: Any, lengths: Any, observed: Any) -> Any:
     """Observations, and the states or roles behind them."""
     emission = model.emission.distribution(parameters)

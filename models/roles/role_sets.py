@@ -22,6 +22,7 @@ from jax import Array, lax
 from jaxtyping import ArrayLike, Float, Int
 
 from ethogram.models.chains.log_space import logsumexp, safe_log
+from ethogram.models.quick_jit import quick_jit
 from ethogram.models.roles.log_permanent import log_permanent, sample_matching
 
 __all__ = ["MAX_SETS", "log_prob_distinct", "sample_distinct"]
@@ -45,7 +46,7 @@ def _between(log_transition: Array, sets: np.ndarray) -> Float[Array, "set next_
     return log_permanent(log_transition[sets[:, None, :, None], sets[None, :, None, :]])
 
 
-@jax.jit(static_argnames=("num_agents", "num_steps"))
+@quick_jit(static_argnames=("num_agents", "num_steps"))
 def log_prob_distinct(
     initial: ArrayLike, transition: ArrayLike, num_agents: int, num_steps: int
 ) -> Float[Array, "time"]:
@@ -73,7 +74,7 @@ def log_prob_distinct(
     return lax.scan(step, first, length=num_steps)[1]
 
 
-@jax.jit(static_argnames=("num_agents", "num_steps"))
+@quick_jit(static_argnames=("num_agents", "num_steps"))
 def sample_distinct(
     key: Array, initial: ArrayLike, transition: ArrayLike, num_agents: int, lengths: ArrayLike, num_steps: int
 ) -> Int[Array, "group time agent"]:

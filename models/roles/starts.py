@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 from scipy.cluster import vq
 from scipy.spatial.distance import cdist
@@ -13,6 +12,7 @@ from ethogram.models.arguments import require_one_of
 from ethogram.models.chains.conjugate_chain import ChainData
 from ethogram.models.families.exponential_family import DirichletCoordinates, expected_statistics
 from ethogram.models.optimal_assignment import optimal_assignment
+from ethogram.models.quick_jit import quick_jit
 from ethogram.models.roles.exclusive_roles import GroupedChains
 
 __all__ = [
@@ -100,7 +100,7 @@ def _nearest_prior(model: Any, chains: list[ChainData], labels: list[np.ndarray]
     return [role[label].astype(label.dtype) for label in labels]
 
 
-@jax.jit
+@quick_jit
 def _under_priors(model: Any, chain: ChainData) -> Any:
     """Expected log likelihood (sequence, time, role) of every step under the prior of each role."""
     return model.step_potentials(expected_statistics(model.emission.prior(model.num_roles)), chain)

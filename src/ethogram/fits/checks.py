@@ -17,6 +17,7 @@ from jaxtyping import Float
 from scipy.special import ndtri
 
 from ethogram.models.data.gaps import lacking
+from ethogram.models.quick_jit import quick_jit
 
 __all__ = ["Checks", "chain_checks", "checked", "pseudo_residuals"]
 
@@ -70,7 +71,7 @@ def checked(fit: Any, data: Any) -> Any:
     return model.bound_to(data)
 
 
-@jax.jit
+@quick_jit
 def _predictions(key: Array, model: Any, parameters: Any, data: Any) -> tuple[Array, Array]:
     """State probabilities (sequence, time, state) before each frame, and samples (sample, state, feature)."""
     predicted = model.observation(parameters, data).filter(model.observed_value(data)).predicted
@@ -106,7 +107,7 @@ def chain_checks(
     return Checks(*(np.stack([one(path, size) for path in which]) for one, which in numbers))
 
 
-@jax.jit
+@quick_jit(calls=2**8)
 def _made(keys: Array, model: Any, draws: Any, data: Any) -> Array:
     """Paths (draw, sequence, time) of the chain itself, -1 beyond a length."""
     return jax.lax.map(

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 
 from ethogram.fits.citations import PAPERS, SOFTWARE
@@ -24,6 +23,7 @@ from ethogram.models.data import Trajectories
 from ethogram.models.data.description import trajectories_in_words
 from ethogram.models.data.gaps import lacking
 from ethogram.models.held_warnings import held_warnings
+from ethogram.models.quick_jit import quick_jit
 from ethogram.models.whole_files import replacing
 
 __all__ = ["about_data", "about_fit", "write_report"]
@@ -203,7 +203,7 @@ def _about_truncation(posterior: Any) -> str:
     return f" All {len(mass)} intents that the truncation offers are used: offer more."
 
 
-@jax.jit
+@quick_jit
 def _mass(model: Any, blocks: Any) -> Any:
     """Expected steps (state,) in every state, by one program."""
     return model.state_mass(blocks)

@@ -5,7 +5,6 @@ A system is imported when a model of it is fitted, or a fit of it is asked for s
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -25,6 +24,7 @@ from ethogram.models.arguments import require_integer
 from ethogram.models.conjugate_model import ConjugateModel, has_labels, steps_by_entry
 from ethogram.models.data import Trajectories
 from ethogram.models.printing import short_repr
+from ethogram.models.quick_jit import quick_jit
 from ethogram.plots.axes import draw_intervals
 from ethogram.plots.colours import SERIES
 from ethogram.plots.timelines import role_timelines
@@ -197,7 +197,7 @@ def _role_states(fit: Any, data: Trajectories) -> Any:
     return infer_roles(source, data, **options)
 
 
-@functools.partial(jax.jit, static_argnames="steps")
+@quick_jit(calls=2**7, static_argnames="steps")
 def _forecasts(model: Any, data: Any, draws: Any, keys: Any, steps: int) -> Any:
     """The next observations, and probabilities of the roles, for each draw."""
     value = model.observed_value(data)
@@ -246,7 +246,7 @@ def _intent_states(fit: Any, data: Trajectories) -> Any:
     return infer_intents(source, data, **options)
 
 
-@jax.jit
+@quick_jit(calls=2**7)
 def _next_actions(model: Any, data: Any, draws: Any) -> Any:
     """Probabilities of the actions given those before, for each draw."""
 

@@ -20,6 +20,7 @@ from ethogram.models.data.gaps import lacking
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.emissions import CategoricalEmission
 from ethogram.models.families.exponential_family import PartlyKnown
+from ethogram.models.quick_jit import quick_jit
 from ethogram.plots.axes import (
     axes_or_new,
     default_title,
@@ -238,7 +239,7 @@ def score_curve(curve: Any, ax: Any = None, *, unit: str = "roles") -> Any:
     return axes
 
 
-@jax.jit
+@quick_jit
 def _log_densities(emission: Any, draws: Any, like: Trajectories, values: Any) -> Any:
     """Log densities (draw, value, role) of values at draws of the parameters."""
     return jax.vmap(lambda draw: emission.distribution_of(draw, like).log_prob(values))(draws)
