@@ -17,8 +17,8 @@ from ethogram.plots.choices import value_marginals
 from ethogram.plots.colours import SERIES, series_colour
 from ethogram.plots.imitation import failure_curves, policy_roles
 from ethogram.plots.intents import intent_shares, intent_timeline
-from ethogram.plots.networks import incumbent_curves
-from ethogram.plots.rewards import cell_map, grid_cells, intent_rewards, relevance_forest, reward_intervals
+from ethogram.plots.networks import anytime_curves
+from ethogram.plots.rewards import grid_cells, relevance_forest, reward_intervals, reward_map
 from ethogram.plots.roles import elbo_traces, role_ellipses, role_marginals
 from ethogram.plots.timelines import role_timelines
 
@@ -160,24 +160,27 @@ def draw_rewards(fit: Any, figure: Any, grid: tuple[int, int] | None = None, **s
         above, below = figure.subfigures(2, 1) if narrow or cells is not None else figure.subfigures(1, 2)
         if cells is None:
             shortened = [place.partition(", ")[2] for place in places]
-            axes = intent_rewards(draws, above.subplots(), names=shortened)
+            axes = reward_intervals(draws, above.subplots(), names=shortened)
             axes.set_ylabel(", ".join(("state", "action")[: fit.model.features.ndim - 1]))
         else:
             for intent, axes in enumerate(above.subplots(1, draws.shape[1], squeeze=False)[0]):
-                cell_map(draws[:, intent].mean(0), cells, axes, f"mean reward, intent {intent}")
+                axes = reward_map(
+                    draws[:, intent].mean(0), cells, axes, label=f"mean reward, intent {intent}"
+                )
+                axes.set_title("")
         _draw_intent_lines(fit, below.subplots(), **shown)
         return
     learned = fit.has_draws and isinstance(fit.model.relevance_prior, Distribution)
     count = int(learned) + (1 if cells is None else 1 + fit.has_draws)
     panels = figure.subplots(*((count, 1) if narrow else (1, count)), squeeze=False).ravel()
     if cells is None:
-        reward_intervals(draws[:, 0], panels[0], names=[f"reward[{place}]" for place in places])
+        reward_intervals(draws, panels[0], names=[f"reward[{place}]" for place in places])
     else:
-        cell_map(draws[:, 0].mean(0), cells, panels[0], "reward, centred")
-        default_title(panels[0], "posterior mean")
+        reward_map(draws[:, 0].mean(0), cells, panels[0], label="reward, centred")
+        panels[0].set_title("posterior mean", fontsize="medium")
     if cells is not None and fit.has_draws:
-        cell_map(draws[:, 0].std(0), cells, panels[1], "standard deviation", "magma")
-        default_title(panels[1], "posterior sd")
+        reward_map(draws[:, 0].std(0), cells, panels[1], label="standard deviation", cmap="magma")
+        panels[1].set_title("posterior sd", fontsize="medium")
     if not fit.has_draws:
         panels[0].set_title("rewards of the linear baseline")
     if not learned:
@@ -207,7 +210,7 @@ def _inside(name: str) -> str:
 
 
 def draw_answer(fit: Any, figure: Any) -> None:
-    incumbent_curves({fit.method: fit.result}, figure.subplots())
+    anytime_curves({fit.method: fit.result}, figure.subplots()).legend()
 
 
 def draw_comparison(found: Any, figure: Any = None) -> Any:
@@ -222,7 +225,7 @@ def draw_comparison(found: Any, figure: Any = None) -> Any:
 
 
 def _compare_answers(found: Any, figure: Any) -> None:
-    incumbent_curves({name: fit.result for name, fit in found.fits.items()}, figure.subplots())
+    anytime_curves({name: fit.result for name, fit in found.fits.items()}, figure.subplots()).legend()
 
 
 def _compare_models(found: Any, figure: Any) -> None:
