@@ -11,7 +11,7 @@ from numpyro.distributions import Distribution
 from ethogram.fits.checks import chain_checks, checked
 from ethogram.inference.conjugate import ConjugateResult
 from ethogram.models.emissions import CategoricalEmission
-from ethogram.plots.axes import default_title, density_of, draw_intervals, figure_or_new, show_plainly
+from ethogram.plots.axes import default_title, draw_intervals, figure_or_new, show_plainly
 from ethogram.plots.checks import path_check, residual_autocorrelation, residual_quantiles
 from ethogram.plots.choices import value_marginals
 from ethogram.plots.colours import SERIES, series_colour
@@ -41,8 +41,6 @@ MOST_STACKED = 2000
 """Steps of a trace whose probabilities of intents are drawn as they are."""
 MOST_ESTIMATES = 16
 """Estimates of a comparison of algorithms."""
-DECADES = 100
-"""Ratio of the ends of an interval above which densities are of logs."""
 
 
 def draw_roles(fit: Any, figure: Any, **shown: Any) -> None:
@@ -216,7 +214,7 @@ def draw_answer(fit: Any, figure: Any) -> None:
 def draw_comparison(found: Any, figure: Any = None) -> Any:
     """The figure of a `Comparison`, drawn into one that is empty, or into a new one."""
     height = 6 if found.entries is None or len(found.entries[0]) > 4 else 4
-    figure = figure_or_new(figure, (12, height) if found.kind == "algorithms" else (8, 3.5))
+    figure = figure_or_new(figure, (8, height if found.kind == "algorithms" else 3.5))
     {"algorithms": _compare_algorithms, "models": _compare_models, "answers": _compare_answers}[found.kind](
         found, figure
     )
@@ -243,9 +241,7 @@ def _compare_algorithms(found: Any, figure: Any) -> None:
     names, draws = found.entries
     flat = {name: values.reshape(-1, len(names)) for name, values in draws.items()}
     shown = _largest(found, names, list(flat.values()))
-    titles = [names[at] for at in shown]
-    left, right = figure.subfigures(1, 2, width_ratios=(1, 1.1))
-    axes, many = left.subplots(), len(flat)
+    axes, many = figure.subplots(), len(flat)
     rows = np.arange(len(shown))[::-1].astype(float)
     centre, width = _units([values[:, shown] for values in flat.values()])
     for number, (name, values) in enumerate(flat.items()):
@@ -253,20 +249,11 @@ def _compare_algorithms(found: Any, figure: Any) -> None:
         draw_intervals(
             axes, at, (values[:, shown] - centre) / width, series_colour(number), median=True, label=name
         )
-    axes.set_yticks(rows, titles, fontsize="small")
+    axes.set_yticks(rows, [names[at] for at in shown], fontsize="small")
     axes.set_ylim(-0.6, len(shown) - 0.4)
-    axes.set_xlabel(f"distance to the median of {next(iter(flat))}, in widest intervals")
-    axes.set_title("medians and 90 % intervals")
-    axes.legend(loc="upper left", bbox_to_anchor=(0, -0.1), ncols=many, frameon=False)
-    panels = right.subplots(3, 2).ravel()
-    for panel, place, title in zip(panels, shown, titles, strict=False):
-        for number, values in enumerate(flat.values()):
-            _density(panel, values[:, place], series_colour(number))
-        panel.set_title(title, fontsize="small")
-        panel.set_yticks([])
-    for panel in panels[len(shown) :]:
-        panel.set_axis_off()
-    right.suptitle("marginal densities, the largest disagreements first", fontsize="medium")
+    axes.set_xlabel(f"distance to the median of {next(iter(flat))},\nin widest intervals")
+    default_title(axes, "medians and 90 % intervals, the largest disagreements first")
+    figure.legend(loc="outside lower center", ncols=many, frameon=False)
 
 
 def _largest(found: Any, names: list[str], draws: list[np.ndarray]) -> list[int]:
@@ -282,17 +269,3 @@ def _units(draws: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """Medians (entry,) of the first draws, and widths of the widest 90 % intervals: entries have units of their own."""
     width = np.max([np.ptp(np.quantile(each, [0.05, 0.95], axis=0), axis=0) for each in draws], axis=0)
     return np.median(draws[0], axis=0), np.where(width > 0, width, 1.0)
-
-
-def _density(axes: Any, values: np.ndarray, colour: str) -> None:
-    """A kernel density, of logs where all draws are positive over decades; a line where all are equal."""
-    low, high = np.quantile(values, [0.005, 0.995])
-    if high - low <= 1e-12 * max(abs(values).max(), 1e-300):
-        axes.axvline(values[0], color=colour)
-        return
-    decades = bool(values.min() > 0 and high > DECADES * low)
-    if decades:
-        axes.set_xscale("log")
-    places, density = density_of(values, log=decades)
-    axes.plot(places, density, color=colour)
-    axes.fill_between(places, density, color=colour, alpha=0.2, linewidth=0)
