@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -205,11 +205,23 @@ class Fit:
             self._paths[num_draws] = paths
         return paths
 
-    def _count(self, by: Any, data: Any, num_draws: int, resample: str | None) -> behaviour.Counted:
+    def _behaviour(
+        self,
+        tabulate: Callable[..., Any],
+        by: Any,
+        difference: Any = None,
+        resample: str | None = None,
+        probability: float = 0.9,
+        num_draws: int = NUM_PATHS,
+        data: Any = None,
+        **more: Any,
+    ) -> Any:
+        """A table of behaviour, with the options of :meth:`time_budget`, and `more` that `tabulate` takes."""
         given = self._data(data)
         require_integer("num_draws", num_draws, 1)
-        paths = self._sample_paths(num_draws, given)
-        return behaviour.count(paths, given, self.state_names, by, resample, jax.random.fold_in(self._key, 1))
+        paths, key = self._sample_paths(num_draws, given), jax.random.fold_in(self._key, 1)
+        counted = behaviour.count(paths, given, self.state_names, by, resample, key)
+        return tabulate(counted, given, probability, difference, **more)
 
     def time_budget(
         self,
@@ -249,67 +261,37 @@ class Fit:
         ------
         TypeError, ValueError : as :meth:`sample_paths`; the data lack an entry of `by`, or a level of `difference`.
         """
-        counted = self._count(by, data, num_draws, resample)
-        return behaviour.time_budget(counted, self._data(data), probability, difference)
+        options = (difference, resample, probability, num_draws, data)
+        return self._behaviour(behaviour.time_budget, by, *options)
 
-    def usage(
-        self,
-        by: Any = None,
-        *,
-        difference: Any = None,
-        resample: str | None = None,
-        probability: float = 0.9,
-        num_draws: int = NUM_PATHS,
-        data: Any = None,
-    ) -> Any:
+    def usage(self, by: Any = None, **options: Any) -> Any:
         """Shares of the bouts that are of each hidden state, and the expected number of ``bouts``.
 
         A bout is a run of one state along a path drawn from the posterior, through missing frames too, so that gaps do
-        not count a long bout twice; bouts without a recorded frame do not count. Parameters and errors are those of
-        :meth:`time_budget`.
+        not count a long bout twice; bouts without a recorded frame do not count. `by`, the options and errors are those
+        of :meth:`time_budget`.
         """
-        return behaviour.usage(self._count(by, data, num_draws, resample), probability, difference)
+        return self._behaviour(behaviour.usage, by, **options)
 
-    def dwell_times(
-        self,
-        by: Any = None,
-        *,
-        difference: Any = None,
-        resample: str | None = None,
-        probability: float = 0.9,
-        num_draws: int = NUM_PATHS,
-        data: Any = None,
-    ) -> Any:
+    def dwell_times(self, by: Any = None, **options: Any) -> Any:
         """Mean durations of bouts of each hidden state, and the expected number of ``ends`` that they rest on.
 
         Recorded steps in the state per end of a bout, so that bouts that a gap or the end of a recording cuts count as
         long as they were seen: the maximum likelihood estimate where ends do not depend on how long a bout has lasted.
         NaN where no end was seen. Of dates they are timedeltas, and differences are seconds; ``attrs["unit"]`` is the
-        unit of numbers. Parameters and errors are those of :meth:`time_budget`.
+        unit of numbers. `by`, the options and errors are those of :meth:`time_budget`.
         """
-        counted = self._count(by, data, num_draws, resample)
-        return behaviour.dwell_times(counted, self._data(data), probability, difference)
+        return self._behaviour(behaviour.dwell_times, by, **options)
 
-    def transitions(
-        self,
-        by: Any = None,
-        *,
-        per: str = "change",
-        difference: Any = None,
-        resample: str | None = None,
-        probability: float = 0.9,
-        num_draws: int = NUM_PATHS,
-        data: Any = None,
-    ) -> Any:
+    def transitions(self, by: Any = None, *, per: str = "change", **options: Any) -> Any:
         """Probabilities of the next hidden state, one row per level, state and next state, and their ``number``.
-
-        The other parameters, and errors, are those of :meth:`time_budget`.
 
         Parameters
         ----------
+        by, options : as of :meth:`time_budget`, with its errors.
         per : ``"change"``: where the state changes, to which; ``"frame"``: from a frame to the next.
         """
-        return behaviour.transitions(self._count(by, data, num_draws, resample), per, probability, difference)
+        return self._behaviour(behaviour.transitions, by, per=per, **options)
 
     def bouts(self, data: Any = None) -> Any:
         """Bouts of the most probable path: runs of one hidden state in consecutive recorded frames.

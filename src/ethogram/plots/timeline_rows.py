@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from ethogram.models.data.levels import sequence_levels
 from ethogram.models.data.metadata import SEQUENCE_LABELS, Metadata
-from ethogram.models.data.selection import own_units
 from ethogram.models.data.trajectories import Trajectories, valid_steps
 from ethogram.models.data.write_table import own_times
 from ethogram.plots.axes import read_names
@@ -98,18 +98,16 @@ def _read_times(
     return time * scale, frame * scale, unit, SECONDS[unit], scale
 
 
-def _labelled(data: Trajectories, field: str) -> tuple[np.ndarray, list[str]]:
-    """Codes (sequence,) of agents, groups or subjects, from 0 in the order of their numbers, and their names."""
-    if getattr(data, field) is None:
-        raise ValueError(f"by={field!r} needs data.{field}, which is None: label the sequences")
-    labels = np.asarray(getattr(data, field)).astype(np.int64)
-    own = own_units(labels) if field == "agent" else np.where(labels < 0, labels.max() + 1, labels)
-    _, first, code = np.unique(own, return_index=True, return_inverse=True)
-    known = dict(enumerate(getattr(data.metadata, SEQUENCE_LABELS[field]) or ()))
-    lacking = "sequence {}" if field == "agent" else f"no {field}"
-    return code, [
-        lacking.format(at) if labels[at] < 0 else known.get(labels[at], str(labels[at])) for at in first
-    ]
+def _labelled(data: Trajectories, name: str, values: Any = None) -> tuple[np.ndarray, list[str]]:
+    """Codes (sequence,) of agents, or of levels as `sequence_levels` has them, and their names."""
+    import pandas
+
+    level = sequence_levels(data, name, values)
+    other = "sequence {}" if name == "agent" else f"no {name}"
+    names = [other.format(at) if pandas.isna(each) else str(each) for at, each in enumerate(level)]
+    every = list(dict.fromkeys([*map(str, level.categories), *names]))
+    found = pandas.Categorical(names, every).remove_unused_categories()
+    return found.codes, list(found.categories)
 
 
 def _end_to_end(frames: Any, frame: float, sparse: float | int = 0) -> np.ndarray | None:
@@ -147,20 +145,12 @@ def _moment(value: Any, unit: str | None, second: float, scale: float | int, met
 
 def _sorting(by: Any, data: Trajectories, frames: Any, rows: list[str], names: list[str]) -> Any:
     """What rows are sorted by: numbers (row,), and the names of their levels, None for shares of a label."""
-    if isinstance(by, str) and by in ("group", "subject"):
-        code, levels = _labelled(data, by)
+    if by in (*SEQUENCE_LABELS, "sequence") or isinstance(by, Mapping):
+        code, levels = _labelled(data, *(next(iter(by.items())) if isinstance(by, Mapping) else (by,)))
         of_row = frames.groupby("row")["sequence"].first().map(lambda sequence: code[sequence])
         return of_row.reindex(range(len(rows)), fill_value=0).to_numpy(), levels
-    if isinstance(by, Mapping):
-        inner = next(iter(by.values()), None)
-        level = {str(key): str(value) for key, value in (inner if isinstance(inner, Mapping) else by).items()}
-        lacking = [name for name in rows if name not in level]
-        if lacking:
-            raise ValueError(f"by has no level of {lacking[0]!r}: give one for each of {rows}")
-        levels = list(dict.fromkeys(level.values()))
-        return np.array([levels.index(level[name]) for name in rows]), levels
     if str(by) not in names:
-        raise ValueError(f"by is {by!r}: give 'group', 'subject', one of {names}, or a level for each row")
+        raise ValueError(f"by is {by!r}: give 'group', 'subject', one of {names}, or levels of your own")
     share = (frames["label"] == names.index(str(by))).groupby(frames["row"]).mean()
     return -share.reindex(range(len(rows)), fill_value=0).to_numpy(), None
 
