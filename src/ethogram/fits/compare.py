@@ -94,11 +94,6 @@ def compare(fits: Mapping[str, Any], data: Any = None) -> Comparison:
     fits : of :func:`ethogram.fit`, at least two, by name.
     data : that no fit has seen, for the scores; the data of the fits where None.
 
-    Raises
-    ------
-    TypeError, ValueError
-        There are fewer than two fits, one is no `Fit`, or they are of different data or queries.
-
     Examples
     --------
     ``print(compare({"cavi": fit(key, model, data), "nuts": fit(key, model, data, "nuts")}, new_data))``

@@ -74,12 +74,7 @@ class Fit:
         return self._system.takes_data and isinstance(self.result, ExportsDraws)
 
     def draws(self, num_draws: int = NUM_DRAWS) -> Draws:
-        """Draws of the parameters: independent ones of a variational fit, all of a sampler, the same at every call.
-
-        Raises
-        ------
-        TypeError : the result has no draws.
-        """
+        """Draws of the parameters: independent ones of a variational fit, all of a sampler, the same at every call."""
         require_integer("num_draws", num_draws, 1)
         if not self.has_draws:
             raise TypeError(f"a fit by {self.method!r} is one answer and has no draws: read fit.result")
@@ -102,10 +97,6 @@ class Fit:
         NaN; of an assignment, one row per MAP variable. Relevances of a `GPIRL` that are uncertain are there by their
         logarithms, as ``log_relevance[...]``: their tails are too heavy for means.
 
-        Raises
-        ------
-        ValueError : the probability is not in (0, 1).
-
         Warns
         -----
         UserWarning : draws have fewer than 100 effective samples, or an r_hat above 1.01.
@@ -123,10 +114,6 @@ class Fit:
         Parameters
         ----------
         names : by the number, or the present name, of a state; such as ``{0: "rest", 1: "walk"}``.
-
-        Raises
-        ------
-        TypeError, ValueError : the model has no hidden states, no such state, or two states would have one name.
         """
         self._require_states()
         named = renamed(self._system.num_states(self), names, self._names)
@@ -150,10 +137,6 @@ class Fit:
         Parameters
         ----------
         data : the data of the fit where None.
-
-        Raises
-        ------
-        TypeError : the model has no hidden states.
 
         Warns
         -----
@@ -256,10 +239,6 @@ class Fit:
         -------
         A pandas DataFrame with a row per level and state: ``mean``, ``lower`` and ``upper`` of the share, and ``time``,
         the expected time in the state (timedeltas where times are dates or durations, else units of time, or frames).
-
-        Raises
-        ------
-        TypeError, ValueError : as :meth:`sample_paths`; the data lack an entry of `by`, or a level of `difference`.
         """
         options = (difference, resample, probability, num_draws, data)
         return self._behaviour(behaviour.time_budget, by, *options)
@@ -308,11 +287,9 @@ class Fit:
     def residuals(self, data: Any = None) -> Float[np.ndarray, "sequence time feature"]:
         """Forecast pseudo-residuals of roles: standard normal where the model is true, NaN where a feature is missing.
 
-        Zucchini, MacDonald, Langrock (2016), "Hidden Markov models for time series", section 6.2.3.
+        Frames must be independent given the state: not autoregressive, nor of roles that exclude each other.
 
-        Raises
-        ------
-        TypeError : the model is no `RoleHMM` with frames that are independent given the state.
+        Zucchini, MacDonald, Langrock (2016), "Hidden Markov models for time series", section 6.2.3.
         """
         given = self._data(data)
         return checks.pseudo_residuals(self._key, checks.checked(self, given), some_draws(self, 10), given)
@@ -343,10 +320,6 @@ class Fit:
         ----------
         data : the data of the fit where None.
         settings : ``steps`` (10) and ``num_draws`` (100) of roles.
-
-        Raises
-        ------
-        TypeError, ValueError : a setting that the system does not take or allow.
         """
         unknown = sorted(settings.keys() - {*self._system.prediction_settings})
         if unknown:
@@ -367,11 +340,6 @@ class Fit:
         ----------
         data : new data; the data of the fit, which favour large models, where None.
         num_draws : of a variational fit.
-
-        Raises
-        ------
-        TypeError, ValueError : the result has no draws, or the data are of another kind than those of the fit, name
-            their features or states otherwise, or have no observed step.
         """
         from scipy.special import logsumexp
 
@@ -445,11 +413,6 @@ class Fit:
 
         What was read, how it was fitted, what was found in words, figure and tables, the parameters folded, the call as
         Python, and how to cite software and model.
-
-        Raises
-        ------
-        FileNotFoundError : there is no such folder.
-        IsADirectoryError : the path is that of a folder.
         """
         from ethogram.fits.report import write_report
 

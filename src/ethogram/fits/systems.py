@@ -35,7 +35,6 @@ __all__ = [
     "RoleForecast",
     "System",
     "answer_dataset",
-    "methods_of",
     "require_drawn",
     "some_draws",
     "system_of",
@@ -436,12 +435,7 @@ def _kinds(value: Any) -> list[str]:
 
 
 def system_of(model: Any, result: Any = None) -> System:
-    """The system of a model, or of its result where that has one of its own.
-
-    Raises
-    ------
-    TypeError : no method fits such a model.
-    """
+    """The system of a model, or of its result where that has one of its own."""
     found = next((SYSTEMS[kind] for kind in (*_kinds(result), *_kinds(model)) if kind in SYSTEMS), None)
     if found is None:
         raise TypeError(
@@ -457,13 +451,3 @@ def require_drawn(fit: Any, settings: Mapping[str, Any]) -> None:
         inspect.signature(fit._system.draw).bind(fit, None, **settings)
     except TypeError:
         raise TypeError(f"a figure of a {type(fit.model).__name__} takes no {', '.join(settings)}") from None
-
-
-def methods_of(model: Any, data: Any) -> methods.Methods:
-    """The algorithms that fit a model to data.
-
-    Raises
-    ------
-    TypeError : no method fits such a model.
-    """
-    return system_of(model).methods(model, data)

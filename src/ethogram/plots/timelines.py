@@ -64,10 +64,6 @@ def role_timelines(
         default the order of the labels.
     names : of the roles; their numbers where None.
     name : what the labels are.
-
-    Raises
-    ------
-    ValueError : no recorded frame lies in the window, or a row, a level or a state is unknown.
     """
     from matplotlib.patches import Patch
 
