@@ -282,26 +282,23 @@ def times_of(frames: Any, data: Trajectories) -> Any:
 
 def bouts(found: Any) -> Any:
     """Runs of one state in consecutive recorded frames of the most probable path, of hidden states of data."""
-    import pandas
-
     data, table = found.data, found.to_table()
-    recorded = np.asarray(data.observed)
-    sequence, step = np.nonzero(recorded)
-    same = (np.diff(sequence) == 0) & (np.diff(step) == 1)
-    path = found.path[recorded]
-    first = np.flatnonzero(np.concatenate([[True], ~same | (path[1:] != path[:-1])]))
-    last = np.append(first[1:], len(path)) - 1
-    cut_start = np.concatenate([[True], ~same])[first]
-    cut_end = np.concatenate([~same, [True]])[last]
-    rows = table.iloc[first]
-    named = [name for name in LABELS if name in table]
-    columns = {name: rows[name].to_numpy() for name in named}
-    start, stop = rows["time"].array, table["time"].iloc[last].array
-    if data.times is None:  # numbers of frames
-        start, stop = (np.asarray(times_of(np.asarray(each), data)) for each in (start, stop))
-    columns |= {"state": rows["state"].array, "first_frame": step[first], "start": start, "stop": stop}
-    size = last - first + 1
-    columns |= {"frames": size, "duration": np.asarray(times_of(size, data))}
-    columns["probability"] = np.add.reduceat(table["probability"].to_numpy(), first) / size
-    columns["cut"] = np.select([cut_start & cut_end, cut_start, cut_end], ["both", "start", "end"], "")
-    return pandas.DataFrame(columns)
+    sequence, step = np.nonzero(np.asarray(data.observed))
+    after = (np.diff(sequence, prepend=-1) == 0) & (
+        np.diff(step, prepend=-2) == 1
+    )  # the frame before is recorded
+    run = np.cumsum(~after | (table["state"].cat.codes.diff() != 0))
+    time = table["time"] if data.times is not None else times_of(table["time"], data)  # or numbers of frames
+    ends = {"start": time, "stop": time, "cut_start": ~after, "cut_end": ~np.append(after[1:], False)}
+    runs = table.assign(first_frame=step, **ends).groupby(run)
+    first = [*(name for name in LABELS if name in table), "state", "first_frame", "start", "cut_start"]
+    last = dict.fromkeys(["stop", "cut_end"], "last")
+    rows = runs.agg(dict.fromkeys(first, "first") | last | {"probability": "mean"}).reset_index(drop=True)
+    size = runs.size().reset_index(drop=True)
+    cut = np.select(
+        [rows["cut_start"] & rows["cut_end"], rows["cut_start"], rows["cut_end"]],
+        ["both", "start", "end"],
+        "",
+    )
+    columns = [*first[:-1], "stop", "frames", "duration", "probability", "cut"]
+    return rows.assign(frames=size, duration=times_of(size, data), cut=cut)[columns]

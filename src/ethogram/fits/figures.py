@@ -99,12 +99,8 @@ def draw_checks(fit: Any, draws: Mapping[str, np.ndarray], figure: Any) -> None:
     axes = figure.subplots(4, 1) if figure.get_figwidth() < NARROW else figure.subplots(2, 2).ravel()
     residual_quantiles(residuals, axes[0], names=names)
     residual_autocorrelation(residuals, axes[1], names=names)
-    path_check(
-        found.occupancy, found.made_occupancy, fit.state_names, axes[2], quantity="share of the frames"
-    )
-    path_check(
-        found.short, found.made_short, fit.state_names, axes[3], quantity="share of bouts of a single frame"
-    )
+    for axis, (quantity, numbers) in zip(axes[2:], found.items(), strict=True):
+        path_check(*numbers, fit.state_names, axis, quantity=quantity)
 
 
 def draw_imitation(fit: Any, figure: Any) -> None:
@@ -215,15 +211,12 @@ def draw_comparison(found: Any, figure: Any = None) -> Any:
     """The figure of a `Comparison`, drawn into one that is empty, or into a new one."""
     height = 6 if found.entries is None or len(found.entries[0]) > 4 else 4
     figure = figure_or_new(figure, (8, height if found.kind == "algorithms" else 3.5))
-    {"algorithms": _compare_algorithms, "models": _compare_models, "answers": _compare_answers}[found.kind](
-        found, figure
-    )
+    if found.kind == "answers":
+        anytime_curves({name: fit.result for name, fit in found.fits.items()}, figure.subplots()).legend()
+    else:
+        (_compare_algorithms if found.kind == "algorithms" else _compare_models)(found, figure)
     show_plainly(figure)
     return figure
-
-
-def _compare_answers(found: Any, figure: Any) -> None:
-    anytime_curves({name: fit.result for name, fit in found.fits.items()}, figure.subplots()).legend()
 
 
 def _compare_models(found: Any, figure: Any) -> None:

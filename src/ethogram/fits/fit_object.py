@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -17,7 +18,7 @@ from ethogram.fits.as_code import as_code
 from ethogram.fits.estimates import estimates
 from ethogram.fits.new_data import Score, by_group, mean_and_error, require_alike
 from ethogram.fits.states import HiddenStates, names_of_states, renamed, warn_of_rare
-from ethogram.fits.systems import NUM_DRAWS, answer_dataset, require_drawn, some_draws, system_of
+from ethogram.fits.systems import NUM_DRAWS, answer_dataset, require_taken, some_draws, system_of
 from ethogram.inference import storage
 from ethogram.inference.conjugate import ConjugateResult
 from ethogram.inference.draws import Draws, ExportsDraws
@@ -116,11 +117,9 @@ class Fit:
         names : by the number, or the present name, of a state; such as ``{0: "rest", 1: "walk"}``.
         """
         self._require_states()
-        named = renamed(self._system.num_states(self), names, self._names)
-        given = (self.model, self.data, self.method, self.method_reason, self.result, self.seconds, self._key)
-        code = f"{self.code}\nfit = fit.rename({as_code(dict(names))})" if self.code else ""
-        fit = Fit(*given, names=named, code=code)
-        fit._paths = self._paths
+        fit = copy.copy(self)
+        fit._names = renamed(self._system.num_states(self), names, self._names)
+        fit.code = f"{self.code}\nfit = fit.rename({as_code(dict(names))})" if self.code else ""
         return fit
 
     def _require_states(self) -> None:
@@ -321,12 +320,7 @@ class Fit:
         data : the data of the fit where None.
         settings : ``steps`` (10) and ``num_draws`` (100) of roles.
         """
-        unknown = sorted(settings.keys() - {*self._system.prediction_settings})
-        if unknown:
-            taken = ", ".join(self._system.prediction_settings) or "none"
-            raise TypeError(
-                f"predictions of a {type(self.model).__name__} take no {', '.join(unknown)}: they take {taken}"
-            )
+        require_taken(self, "a prediction", self._system.predict, settings)
         return self._system.predict(self, self._data(data), **settings)
 
     def score(self, data: Any = None, num_draws: int = NUM_DRAWS) -> Score:
@@ -366,7 +360,7 @@ class Fit:
         -------
         The figure.
         """
-        require_drawn(self, settings)
+        require_taken(self, "a figure", self._system.draw, settings)
         figure = figure_or_new(figure, (11, 5))
         self._system.draw(self, figure, **settings)
         show_plainly(figure)

@@ -35,7 +35,7 @@ __all__ = [
     "RoleForecast",
     "System",
     "answer_dataset",
-    "require_drawn",
+    "require_taken",
     "some_draws",
     "system_of",
 ]
@@ -128,11 +128,10 @@ class System(NamedTuple):
     ----------
     methods : of a model and data, the algorithms that fit them.
     states : of a fit and data, their hidden states.
-    predict : of a fit and data, with the settings below by name, what the agents do next.
+    predict : of a fit and data, and settings by name, what the agents do next.
     log_densities : of a fit, data and a number of draws, as :func:`log_densities` gives them.
     draw : of a fit, an empty figure and the settings that it takes; draws the fit.
     entries : of a fit and options of `to_arviz`, the names of all estimates and their draws (chain, draw, entry).
-    prediction_settings : names of the settings of `predict`.
     takes_data : False of queries, whose evidence is part of the model.
     num_states : of a fit, how many hidden states it tells apart; 0 for none.
     findings : of a fit, what its report says of it.
@@ -145,7 +144,6 @@ class System(NamedTuple):
     log_densities: Callable[[Any, Any, int], tuple[np.ndarray, np.ndarray]] = log_densities
     draw: Callable[..., None] = _draw_own
     entries: Callable[..., tuple[list[str], np.ndarray]] = exported_entries
-    prediction_settings: tuple[str, ...] = ()
     takes_data: bool = True
     num_states: Callable[[Any], int] = _own_num_states
     findings: Callable[[Any], findings.Findings] = findings.of_states
@@ -375,7 +373,6 @@ _ROLES = System(
     _role_states,
     _forecast_roles,
     draw=figures.draw_roles,
-    prediction_settings=("steps", "num_draws"),
     num_states=lambda fit: fit.model.num_roles,
     warns_of_rare_states=True,
 )
@@ -383,7 +380,6 @@ _IMITATIONS = _ROLES._replace(
     states=_imitated_states,
     predict=_roll_outs,
     draw=figures.draw_imitation,
-    prediction_settings=(),
     num_states=lambda fit: fit.result.fit.posterior.model.num_roles,
 )
 
@@ -445,9 +441,13 @@ def system_of(model: Any, result: Any = None) -> System:
     return found
 
 
-def require_drawn(fit: Any, settings: Mapping[str, Any]) -> None:
-    """Raise TypeError where the figure of a fit does not take these settings."""
+def require_taken(fit: Any, what: str, function: Callable[..., Any], settings: Mapping[str, Any]) -> None:
+    """Raise TypeError where a function of a fit, and of data or a figure, does not take these settings."""
+    signature = inspect.signature(function)
     try:
-        inspect.signature(fit._system.draw).bind(fit, None, **settings)
+        signature.bind(fit, None, **settings)
     except TypeError:
-        raise TypeError(f"a figure of a {type(fit.model).__name__} takes no {', '.join(settings)}") from None
+        taken = ", ".join([*signature.parameters][2:]) or "none"
+        raise TypeError(
+            f"{what} of a {type(fit.model).__name__} takes no {', '.join(settings)}: it takes {taken}"
+        ) from None

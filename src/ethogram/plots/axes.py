@@ -127,20 +127,15 @@ def legend_below(axes: Any, title: str, handles: Any) -> None:
     axes.legend(handles=handles, title=title, ncols=columns, borderaxespad=0, **place, **look)
 
 
-def density_of(values: np.ndarray, log: bool = False) -> tuple[np.ndarray, np.ndarray]:
-    """Places and Gaussian kernel density of draws (draw,), out to where it has fallen to nothing.
+def density_of(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Places and Gaussian kernel density of draws (draw,), not all equal, out to where it has fallen to nothing.
 
     Far draws do not widen the bandwidth, which is Scott's for the smaller of the standard deviation and the scaled
     interquartile range (Silverman 1986, section 3.4.2).
-
-    Parameters
-    ----------
-    values : draws, not all equal.
-    log : whether the density is of their logarithms, at places that are equally spaced on a logarithmic axis.
     """
     from scipy.stats import gaussian_kde
 
-    draws = np.log(values) if log else np.asarray(values, float)
+    draws = np.asarray(values, float)
     low, high = np.quantile(draws, [0.25, 0.75])
     spread = draws.std(ddof=1)
     narrow = min(spread, (high - low) / 1.349) or spread
@@ -148,7 +143,7 @@ def density_of(values: np.ndarray, log: bool = False) -> tuple[np.ndarray, np.nd
     beyond = 4 * len(draws) ** -0.2 * narrow
     lowest, highest = np.quantile(draws, [0.005, 0.995])
     places = np.linspace(lowest - beyond, highest + beyond, 200)
-    return np.exp(places) if log else places, density(places)
+    return places, density(places)
 
 
 def feature_label(data: Trajectories | None, feature: int) -> str:
