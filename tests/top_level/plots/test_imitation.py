@@ -27,13 +27,6 @@ def result(failed, count=20, steps=(9.0, 11.0)):
     return Result(1 - reached.mean(1), each.mean(1), reached, each)
 
 
-@pytest.fixture
-def axes():
-    from matplotlib.figure import Figure
-
-    return Figure().subplots()
-
-
 def band(axes, number=0):
     """Lower and upper end of a band at its rounds."""
     corners = axes.collections[number].get_paths()[0].vertices
