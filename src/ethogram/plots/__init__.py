@@ -7,7 +7,7 @@ from ethogram.plots.behaviour import bout_durations, state_intervals, transition
 from ethogram.plots.checks import path_check, residual_autocorrelation, residual_quantiles
 from ethogram.plots.choices import reliability, value_marginals
 from ethogram.plots.colours import category_colours, series_colour
-from ethogram.plots.imitation import failure_curves, policy_roles, step_curves
+from ethogram.plots.imitation import failure_curves, policy_roles
 from ethogram.plots.intents import intent_shares, intent_timeline
 from ethogram.plots.live_belief import LiveBelief
 from ethogram.plots.networks import anytime_curves
@@ -43,7 +43,6 @@ __all__ = [
     "score_curve",
     "series_colour",
     "state_intervals",
-    "step_curves",
     "transition_intervals",
     "value_marginals",
     "zoomable_timeline",
