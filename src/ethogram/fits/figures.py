@@ -63,11 +63,9 @@ def draw_roles(fit: Any, figure: Any, **shown: Any) -> None:
         grid = figure.add_gridspec(max(count, 1), 2, width_ratios=[1, 2.6])
     panels = [figure.add_subplot(grid[at, 0]) for at in range(count)]
     if ellipses:
-        role_ellipses(posterior, panels[0], data=data, names=names)
+        marked = len(names) <= MOST_MARKED and max(map(len, names)) <= LONGEST_MARK
+        role_ellipses(posterior, panels[0], data=data, names=names if marked else [""] * len(names))
         panels[0].set_title("mean, covariance and draws", fontsize="medium")
-        if len(names) > MOST_MARKED or max(map(len, names)) > LONGEST_MARK:
-            for text in [*panels[0].texts]:
-                text.remove()
     for feature, panel in zip(features, panels, strict=False):
         role_marginals(posterior, data, found.probability, int(feature), panel)
         panel.get_legend().remove()  # the timelines have it
@@ -99,8 +97,8 @@ def draw_checks(fit: Any, draws: Mapping[str, np.ndarray], figure: Any) -> None:
     axes = figure.subplots(4, 1) if figure.get_figwidth() < NARROW else figure.subplots(2, 2).ravel()
     residual_quantiles(residuals, axes[0], names=names)
     residual_autocorrelation(residuals, axes[1], names=names)
-    for axis, (quantity, numbers) in zip(axes[2:], found.items(), strict=True):
-        path_check(*numbers, fit.state_names, axis, quantity=quantity)
+    for axis, (quantity, (ours, made)) in zip(axes[2:], found.items(), strict=True):
+        path_check(ours, made, fit.state_names, axis, quantity=quantity)
 
 
 def draw_imitation(fit: Any, figure: Any) -> None:
