@@ -28,7 +28,6 @@ from ethogram.models.data import Trajectories
 from ethogram.models.printing import short_repr
 from ethogram.plots.axes import draw_intervals
 from ethogram.plots.colours import SERIES
-from ethogram.plots.timelines import role_timelines
 
 __all__ = [
     "NUM_DRAWS",
@@ -97,9 +96,7 @@ def _draw_own(fit: Any, figure: Any, **shown: Any) -> None:
     if fit.state_names:
         narrow = figure.get_figwidth() < figures.NARROW
         axes, lines = figure.subplots(2, 1) if narrow else figure.subplots(1, 2, width_ratios=(1, 2))
-        found = fit.states()
-        options = {"names": fit.state_names, "name": "state", **shown}
-        role_timelines(found.path, found.probability, fit.data, lines, **options)
+        figures.draw_states(fit, lines, "state", **shown)
     elif shown:
         raise TypeError(
             f"a figure of a {type(fit.model).__name__} without hidden states takes no {', '.join(shown)}"

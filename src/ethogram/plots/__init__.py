@@ -1,4 +1,7 @@
-"""Figures of fitted models. Every function draws into Matplotlib axes and returns them."""
+"""Figures of fitted models. Every function draws into Matplotlib axes, given or new, and returns them.
+
+Matplotlib is imported on the first call. A state has the same colour in all figures, that of `category_colours`.
+"""
 
 from ethogram.domains.football import pitch
 from ethogram.domains.labyrinth import maze_occupancy

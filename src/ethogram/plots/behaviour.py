@@ -1,7 +1,6 @@
 """Plots of tables of behaviour: time budgets, usage and dwell times by level, durations of bouts, and transitions.
 
-Every function draws into Matplotlib axes, given or new, and returns them. States have the colours of `category_colours`
-in the order in which the table has them; those that no path has are left out.
+States are coloured in the order in which the table has them; those that no path has are left out.
 """
 
 from __future__ import annotations

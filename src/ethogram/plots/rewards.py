@@ -1,7 +1,6 @@
 """Figures of reward posteriors: maps, intervals and relevances.
 
-Every function draws into Matplotlib axes and returns them; without axes it makes a figure. Policies on an objectworld
-are drawn by :func:`ethogram.domains.objectworld.draw_policy`.
+Policies on an objectworld are drawn by :func:`ethogram.domains.objectworld.draw_policy`.
 """
 
 from __future__ import annotations
