@@ -159,6 +159,8 @@ def test_short_sessions_on_several_days_and_groups_apart_stand_end_to_end():
     videos = data._replace(times=None, agent=np.array([0, 0, 1]), group=np.array([0, 1, 2]))
     found = read(path, videos)  # an animal in two of three groups, another in one
     assert len(found.panels) == 1 and found.levels is None
+    found = read(path, data._replace(agent=np.zeros(3, int), group=np.arange(3)))
+    assert [panel.name for panel in found.panels] == [f"{day}\n2024-05-0{day + 1} 00:00" for day in range(3)]
 
 
 def test_units_are_readable():
