@@ -40,15 +40,7 @@ class Score(NamedTuple):
 
 
 def require_alike(data: Any, fitted: Any, model: Any) -> None:
-    """Raise unless new data are of the type of those of the fit, and codes and features mean the same in both.
-
-    Raises
-    ------
-    TypeError
-        The data are of another type.
-    ValueError
-        Names of features, units, states, actions or subjects differ in a place that both have.
-    """
+    """Raise unless new data are of the type of those of the fit, and codes and features mean the same in both."""
     if fitted is None:
         raise TypeError("a query has its evidence and takes no data: leave data out")
     named = [hasattr(each, "metadata") for each in (data, fitted)]

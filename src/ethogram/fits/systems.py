@@ -36,8 +36,7 @@ __all__ = [
     "RoleForecast",
     "System",
     "answer_dataset",
-    "methods_of",
-    "require_drawn",
+    "require_taken",
     "some_draws",
     "system_of",
 ]
@@ -144,7 +143,7 @@ class System(NamedTuple):
     ----------
     methods : of a model and data, the algorithms that fit them.
     states : of a fit and data, their hidden states.
-    predict : of a fit and data, with settings by name, what the agents do next.
+    predict : of a fit and data, and settings by name, what the agents do next.
     log_densities : of a fit, data and a number of draws, as :func:`log_densities` gives them.
     draw : of a fit, an empty figure and the settings that it takes; draws the fit.
     entries : of a fit and options of `to_arviz`, the names of all estimates and their draws (chain, draw, entry).
@@ -447,12 +446,7 @@ def _kinds(value: Any) -> list[str]:
 
 
 def system_of(model: Any, result: Any = None) -> System:
-    """The system of a model, or of its result where that has one of its own.
-
-    Raises
-    ------
-    TypeError : no method fits such a model.
-    """
+    """The system of a model, or of its result where that has one of its own."""
     found = next((SYSTEMS[kind] for kind in (*_kinds(result), *_kinds(model)) if kind in SYSTEMS), None)
     if found is None:
         raise TypeError(
@@ -462,19 +456,13 @@ def system_of(model: Any, result: Any = None) -> System:
     return found
 
 
-def require_drawn(fit: Any, settings: Mapping[str, Any]) -> None:
-    """Raise TypeError where the figure of a fit does not take these settings."""
+def require_taken(fit: Any, what: str, function: Callable[..., Any], settings: Mapping[str, Any]) -> None:
+    """Raise TypeError where a function of a fit, and of data or a figure, does not take these settings."""
+    signature = inspect.signature(function)
     try:
-        inspect.signature(fit._system.draw).bind(fit, None, **settings)
+        signature.bind(fit, None, **settings)
     except TypeError:
-        raise TypeError(f"a figure of a {type(fit.model).__name__} takes no {', '.join(settings)}") from None
-
-
-def methods_of(model: Any, data: Any) -> methods.Methods:
-    """The algorithms that fit a model to data.
-
-    Raises
-    ------
-    TypeError : no method fits such a model.
-    """
-    return system_of(model).methods(model, data)
+        taken = ", ".join([*signature.parameters][2:]) or "none"
+        raise TypeError(
+            f"{what} of a {type(fit.model).__name__} takes no {', '.join(settings)}: it takes {taken}"
+        ) from None

@@ -115,7 +115,7 @@ def test_a_window_agents_and_an_order_of_the_rows(wolves):
     given = {"colour": {"w0": "grey", "w1": "black", "w2": "grey"}}
     assert read(path, data, by=given).levels == ["grey", "grey", "black"]
     files = {wolf: f"{wolf}_DLC_resnet50_1000" for wolf in ("w0", "w1", "w2")}
-    axes = plots.role_timelines(path, chance, data, by=files)
+    axes = plots.role_timelines(path, chance, data, by={"file": files})
     assert [label.get_text() for label in axes.child_axes[0].get_yticklabels()] == ["w0…", "w1…", "w2…"]
     assert read(path, data, by=2).rows[0] == "w1" and read(path, data, by="b", names="abc").rows[-1] == "w1"
 
@@ -262,8 +262,8 @@ def test_a_zoomable_timeline_has_the_same_places_and_names(plays, wolves):
         ({"window": ("noon", "2025-01-02")}, "window has the end 'noon': give dates"),
         ({"window": "2024"}, "give its start and its stop"),
         ({"by": "sex"}, "by is 'sex': give 'group', 'subject'"),
-        ({"by": "group"}, "by='group' needs data.group"),
-        ({"by": {"w0": "f"}}, "by has no level of 'w1'"),
+        ({"by": "group"}, "by has 'group', and the data have no group"),
+        ({"by": {"sex": {"w0": "f"}}}, r"by\['sex'\] has no level of the agent w1, w2"),
         ({"names": ["a"]}, "names has 1 entries: give 3"),
     ],
 )
