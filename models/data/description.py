@@ -37,6 +37,8 @@ def describe_data(data: Any, in_words: Callable[[Any], list[str]]) -> str:
 def features_in_words(metadata: Metadata) -> list[str]:
     """Names of the features with their units, where there are names."""
     names, units = metadata.feature_names or (), metadata.feature_units or ()
+    if len(names) > 1 and len({*units}) == 1 and units[0]:
+        return [f"features {few_names(names)}, all in {units[0]}"]
     features = [
         f"{name} ({unit})" if unit else name for name, unit in zip(names, units, strict=False)
     ] or names
