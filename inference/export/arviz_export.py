@@ -91,13 +91,6 @@ def to_arviz(
         ``potential_energy``), unless a prior or known states tell them apart; other draws stay as they are; False: all
         do.
 
-    Raises
-    ------
-    ValueError, TypeError
-        For a result of another type, an SVI result without model, guide or data, ``num_draws`` below 1, an unknown
-        ``log_likelihood``, ``"step"`` or ``align`` without data or on a model without chains, a reference of other
-        shapes, and dims or coords that do not fit a site.
-
     Warns
     -----
     UserWarning
