@@ -386,8 +386,8 @@ def check_decisions(data: Any) -> Decisions:
         if not hasattr(part, "dtype") and not (part is None and name in ("subject", "weight")):
             raise TypeError(f"{name} is {type(part).__name__}: pass a NumPy or JAX array")
     if is_concrete(*jax.tree.leaves(data)):
-        *arrays, metadata = data
-        check_fields(*arrays, metadata.subject_names)
+        arrays = data.features, data.legal, data.choice, data.subject, data.weight
+        check_fields(*arrays, data.metadata.subject_names)
     return data
 
 

@@ -21,9 +21,9 @@ def describe_data(data: Any, in_words: Callable[[Any], list[str]]) -> str:
     """A line in words, and a row for each array that they leave out."""
     parts = {name: getattr(data, name) for name in data._fields[:-1] if getattr(data, name) is not None}
     title = " ".join([type(data).__name__, *filter(None, [data.metadata.name])])
-    words = in_words(data)
-    rows = [f"{title}: {words[0]}"]
-    for each in words[1:]:  # each on the line of those before, where that is not too long
+    sizes, *others = in_words(data)
+    rows = [f"{title}: {sizes}"]
+    for each in others:  # each on the line of those before, where that is not too long
         rows[-1:] = (
             [f"{rows[-1]}; {each}"] if len(rows[-1]) + len(each) < WIDTH - 2 else [rows[-1], f"  {each}"]
         )
