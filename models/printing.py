@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -54,8 +55,10 @@ def printed_as(describe: Callable[[Any], str], rows: str = "") -> Callable[[type
 
 
 def shortened(text: str) -> str:
-    """The first 20 lines of a text, of 120 characters each, with a note where lines were left out."""
-    lines = [line if len(line) <= WIDTH else f"{line[: WIDTH - 3]}..." for line in text.splitlines()]
+    """The first 20 lines of a text, wrapped at 120 characters, with a note where lines were left out."""
+    lines = [
+        part for line in text.splitlines() for part in textwrap.wrap(line, WIDTH, subsequent_indent="    ")
+    ]
     if len(lines) > MOST_LINES:
         lines[MOST_LINES - 1 :] = [f"  ... {len(lines) - MOST_LINES + 1} more lines"]
     return "\n".join(lines)

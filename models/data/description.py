@@ -10,7 +10,7 @@ import numpy as np
 from ethogram.models.data.metadata import SEQUENCE_LABELS, STEP_LABELS, Metadata
 from ethogram.models.data.selection import valid_steps
 from ethogram.models.data.write_table import own_times
-from ethogram.models.printing import WIDTH, describe_value, few_names
+from ethogram.models.printing import describe_value, few_names
 
 __all__ = ["describe_data", "features_in_words", "trajectories_in_words", "with_spaces"]
 
@@ -21,12 +21,7 @@ def describe_data(data: Any, in_words: Callable[[Any], list[str]]) -> str:
     """A line in words, and a row for each array that they leave out."""
     parts = {name: getattr(data, name) for name in data._fields[:-1] if getattr(data, name) is not None}
     title = " ".join([type(data).__name__, *filter(None, [data.metadata.name])])
-    sizes, *others = in_words(data)
-    rows = [f"{title}: {sizes}"]
-    for each in others:  # each on the line of those before, where that is not too long
-        rows[-1:] = (
-            [f"{rows[-1]}; {each}"] if len(rows[-1]) + len(each) < WIDTH - 2 else [rows[-1], f"  {each}"]
-        )
+    rows = [f"{title}: {'; '.join(in_words(data))}"]
     for field in [name for name in parts if name not in ("observed", "times", "legal")]:
         names = getattr(data.metadata, VOCABULARIES.get(field, ""), None)
         words = f"; names {few_names(names)}" if names else ""
@@ -46,24 +41,23 @@ def features_in_words(metadata: Metadata) -> list[str]:
 
 
 def trajectories_in_words(data: Any) -> list[str]:
-    """Sizes, the first and the last date in the zone of the data, the frame rate, features with units."""
+    """Sizes, frame rate, the first and the last date in the zone of the data, features with units."""
     frames, metadata = valid_steps(data), data.metadata
     missing, count = int((frames & ~np.asarray(data.observed)).sum()), data.num_sequences
     sizes = f"{count} sequence{'s' * (count != 1)}, {with_spaces(frames.sum())} frames, {with_spaces(missing)} missing"
-    times, dates = own_times(data.times, metadata), []
+    times, rate = own_times(data.times, metadata), metadata.frame_rate
+    unit = metadata.time_unit or "unit of time"
+    parts = [sizes]
+    if rate is not None:
+        parts.append(f"{rate:g} frames per {unit}" if rate > 1 else f"a frame every {1 / rate:g} {unit}")
     if times is not None and metadata.time_kind == "date" and np.any(data.observed):
         import pandas
 
         known = pandas.Series([times[data.observed].min(), times[data.observed].max()]).dt.tz_localize("UTC")
         first, last = known.dt.tz_convert(metadata.time_zone or "UTC")
         form = "%B %Y" if (last - first).days > 2 else "%B %Y %H:%M"
-        dates = [f"from {first.day} {first.strftime(form)} to {last.day} {last.strftime(form)}"]
-    rate, unit = metadata.frame_rate, metadata.time_unit
-    clock = []
-    if rate is not None:
-        per = unit or "unit of time"
-        clock = [f"{rate:g} frames per {per}" if rate > 1 else f"a frame every {1 / rate:g} {per}"]
-    return [sizes, *dates, *clock, *features_in_words(metadata)]
+        parts.append(f"from {first.day} {first.strftime(form)} to {last.day} {last.strftime(form)}")
+    return parts + features_in_words(metadata)
 
 
 def with_spaces(number: Any) -> str:

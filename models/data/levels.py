@@ -47,16 +47,15 @@ def sequence_levels(data: Any, name: str, values: Any = None) -> Any:
             raise ValueError(f"by[{name!r}] has shape {shape}: give one level per sequence, {count}")
         return pandas.Categorical(values, pandas.Series(values, dtype=object).dropna().unique())
     given = {str(label): level for label, level in values.items()}
-    for field, label in labels.items():
-        lacking = [str(each) for each in label.categories if str(each) not in given]
-        if len(lacking) == len(label.categories):
-            continue
-        if lacking:
-            raise ValueError(
-                f"by[{name!r}] has no level of the {field} {', '.join(lacking[:5])}: give one of each"
-            )
-        levels = [None if pandas.isna(each) else given[str(each)] for each in label]
+    named = {field: list(map(str, label.categories)) for field, label in labels.items()}
+    lacking = {field: [each for each in names if each not in given] for field, names in named.items()}
+    whole = [field for field, names in named.items() if names and not lacking[field]]
+    partial = [field for field, names in named.items() if len(lacking[field]) < len(names)]
+    if whole:
+        levels = [None if pandas.isna(each) else given[str(each)] for each in labels[whole[0]]]
         return pandas.Categorical(levels, pandas.Series(given, dtype=object).dropna().unique())
-    raise ValueError(
-        f"by[{name!r}] has the labels {', '.join(sorted(given)[:5])}, which no agent, group or subject has"
-    )
+    if partial:
+        missing = ", ".join(lacking[partial[0]][:5])
+        raise ValueError(f"by[{name!r}] has no level of the {partial[0]} {missing}: give one of each")
+    some = ", ".join(sorted(given)[:5])
+    raise ValueError(f"by[{name!r}] has the labels {some}, which no agent, group or subject has")

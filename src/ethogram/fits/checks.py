@@ -16,6 +16,7 @@ from jax import Array
 from jaxtyping import Float
 from scipy.special import ndtri
 
+from ethogram.fits.new_data import require_free_states
 from ethogram.models.data.gaps import lacking
 
 __all__ = ["chain_checks", "checked", "pseudo_residuals"]
@@ -63,10 +64,7 @@ def checked(fit: Any, data: Any) -> Any:
             f"a {type(model).__name__} has no pseudo-residuals here: give a RoleHMM whose frames are independent given "
             "the state"
         )
-    if model.grouped_sequences(data) is not None:
-        raise TypeError(
-            "roles that exclude each other have no pseudo-residuals here: give a RoleHMM without exclusive="
-        )
+    require_free_states(model, data, "pseudo-residuals")
     return model.bound_to(data)
 
 
@@ -80,7 +78,7 @@ def _predictions(key: Array, model: Any, parameters: Any, data: Any) -> tuple[Ar
 
 def chain_checks(
     key: Array, model: Any, draws: Mapping[str, np.ndarray], data: Any, paths: np.ndarray
-) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+) -> dict[str, list[np.ndarray]]:
     """Numbers (draw, state) by name, of sampled paths (draw, sequence, time) and of paths that the chain makes.
 
     They are shares of the frames, and shares of the bouts, of those whose start is in the data, that last one frame.
@@ -90,7 +88,7 @@ def chain_checks(
     made = np.asarray(_made(keys, model, {name: draws[name] for name in model.needed_sites()}, data))
     numbers = {"share of the frames": _shares, "share of bouts of a single frame": _short}
     return {
-        name: tuple(np.stack([of_path(path, size) for path in which]) for which in (paths, made))
+        name: [np.stack([of_path(path, size) for path in which]) for which in (paths, made)]
         for name, of_path in numbers.items()
     }
 

@@ -15,24 +15,15 @@ from ethogram.fits.new_data import mean_and_error
 from ethogram.inference import storage
 from ethogram.inference.draws import flat_draws
 from ethogram.inference.sampled_posterior import SampledPosterior
-from ethogram.models.held_warnings import import_quietly
 from ethogram.models.printing import printed_as
 
 __all__ = ["Comparison", "compare"]
 
 MOST_ROWS = 10
 """Rows of a table that are printed."""
-TRAINING = "The scores are on the data of the fits and favour large models: give data= that no fit has seen."
-VARIATIONAL = (
-    "az.compare is not computed: draws of a variational fit are narrower than the posterior and bias LOO. Use the "
-    "held-out scores."
-)
-OTHER_ENTRIES = (
-    "az.compare is not computed: some models score the sequences of a group jointly, others one by one."
-)
-LOO = (
-    "az.compare ranks by leave-one-out scores of the data of the fits; heed its warnings and Pareto k. Scores on new "
-    "data come first."
+TRAINING = (
+    "The scores are on the data of the fits and favour large models: give data= that no fit has seen, or, of fits that "
+    "are all samples, call az.compare of their to_arviz(log_likelihood='sequence')."
 )
 
 
@@ -50,7 +41,6 @@ class Comparison(NamedTuple):
         of others.
     disagreements : table of algorithms, one row per estimate and pair of fits that differ beyond Monte Carlo error, the
         largest first; None of others.
-    loo : the table of ``az.compare`` for models that were all sampled; None of others.
     statement : in words.
     entries : names and draws by fit behind the tables, for the figure.
     fits : that were compared, by name.
@@ -60,13 +50,12 @@ class Comparison(NamedTuple):
     scores: Any
     estimates: Any
     disagreements: Any
-    loo: Any
     statement: str
     entries: tuple[list[str], dict[str, np.ndarray]] | None
     fits: Mapping[str, Any]
 
     def __str__(self) -> str:
-        tables = [self.scores, self.disagreements, self.loo]
+        tables = [self.scores, self.disagreements]
         shown = [
             table.head(MOST_ROWS).round(4).to_string() for table in tables if table is not None and len(table)
         ]
@@ -138,7 +127,7 @@ def _answers(fits: Mapping[str, Fit]) -> Comparison:
             f"proved optimal by {proofs[0]}" if len(proofs) else f"not proved: at most {bound} is possible"
         )
         words = f"The best log probability is {best:.4f}, found by {', '.join(equal)}; {proof}."
-    return Comparison("answers", table, None, None, None, words, None, fits)
+    return Comparison("answers", table, None, None, words, None, fits)
 
 
 def _scores(fits: Mapping[str, Fit], data: Any) -> Any:
@@ -164,22 +153,12 @@ def _scores(fits: Mapping[str, Fit], data: Any) -> Any:
 
 
 def _models(fits: Mapping[str, Fit], data: Any) -> Comparison:
-    table, loo = _scores(fits, data), None
+    table = _scores(fits, data)
     best, *others = table.index
     close = [name for name in others if -table["difference"][name] <= table["se of difference"][name]]
     notes = [f"{best} predicts best." + (f" Within one standard error: {', '.join(close)}." if close else "")]
     notes += [TRAINING] if data is None else []
-    results = [each.result for each in fits.values()]
-    if all(isinstance(result, SampledPosterior) for result in results):
-        options = {"log_likelihood": "sequence", "progress_bar": False}
-        trees = {name: each.to_arviz(**options) for name, each in fits.items()}
-        scored = [each for tree in trees.values() for each in tree.log_likelihood.data_vars.values()]
-        if len({each.shape[2:] for each in scored}) == 1:
-            loo = import_quietly("arviz", FutureWarning).compare(trees)  # it announces its successor
-        notes.append(OTHER_ENTRIES if loo is None else LOO)
-    elif any(hasattr(result, "posterior") for result in results):
-        notes.append(VARIATIONAL)
-    return Comparison("models", table, None, None, loo, " ".join(notes), None, fits)
+    return Comparison("models", table, None, None, " ".join(notes), None, fits)
 
 
 def _algorithms(fits: Mapping[str, Fit], data: Any) -> Comparison:
@@ -213,7 +192,7 @@ def _algorithms(fits: Mapping[str, Fit], data: Any) -> Comparison:
     ]
     notes += [TRAINING] if data is None else []
     estimates = pandas.DataFrame(columns, index=names)
-    return Comparison("algorithms", scores, estimates, table, None, " ".join(notes), (names, draws), fits)
+    return Comparison("algorithms", scores, estimates, table, " ".join(notes), (names, draws), fits)
 
 
 def _apart(one: str, other: str, names: list[str], found: Mapping[str, Moments]) -> tuple[Any, str]:

@@ -16,7 +16,7 @@ from ethogram.plots.checks import path_check, residual_autocorrelation, residual
 from ethogram.plots.choices import value_marginals
 from ethogram.plots.colours import SERIES, series_colour
 from ethogram.plots.imitation import failure_curves, policy_roles
-from ethogram.plots.intents import intent_shares, intent_timeline
+from ethogram.plots.intents import intent_shares
 from ethogram.plots.networks import anytime_curves
 from ethogram.plots.rewards import grid_cells, relevance_forest, reward_intervals, reward_map
 from ethogram.plots.roles import elbo_traces, role_ellipses, role_marginals
@@ -31,14 +31,13 @@ __all__ = [
     "draw_intents",
     "draw_rewards",
     "draw_roles",
+    "draw_states",
 ]
 
 NARROW, MARGINAL = 7.0, 2.4
 """Width of a figure below which its parts stand one below the other, and height of a marginal, in inches."""
 MOST_MARKED, LONGEST_MARK = 6, 3
 """Ellipses whose centres have names, and letters of these; more would overlap, and the colours are in the legend."""
-MOST_STACKED = 2000
-"""Steps of a trace whose probabilities of intents are drawn as they are."""
 MOST_ESTIMATES = 16
 """Estimates of a comparison of algorithms."""
 
@@ -63,11 +62,9 @@ def draw_roles(fit: Any, figure: Any, **shown: Any) -> None:
         grid = figure.add_gridspec(max(count, 1), 2, width_ratios=[1, 2.6])
     panels = [figure.add_subplot(grid[at, 0]) for at in range(count)]
     if ellipses:
-        role_ellipses(posterior, panels[0], data=data, names=names)
+        marked = len(names) <= MOST_MARKED and max(map(len, names)) <= LONGEST_MARK
+        role_ellipses(posterior, panels[0], data=data, names=names if marked else [""] * len(names))
         panels[0].set_title("mean, covariance and draws", fontsize="medium")
-        if len(names) > MOST_MARKED or max(map(len, names)) > LONGEST_MARK:
-            for text in [*panels[0].texts]:
-                text.remove()
     for feature, panel in zip(features, panels, strict=False):
         role_marginals(posterior, data, found.probability, int(feature), panel)
         panel.get_legend().remove()  # the timelines have it
@@ -99,8 +96,8 @@ def draw_checks(fit: Any, draws: Mapping[str, np.ndarray], figure: Any) -> None:
     axes = figure.subplots(4, 1) if figure.get_figwidth() < NARROW else figure.subplots(2, 2).ravel()
     residual_quantiles(residuals, axes[0], names=names)
     residual_autocorrelation(residuals, axes[1], names=names)
-    for axis, (quantity, numbers) in zip(axes[2:], found.items(), strict=True):
-        path_check(*numbers, fit.state_names, axis, quantity=quantity)
+    for axis, (quantity, (ours, made)) in zip(axes[2:], found.items(), strict=True):
+        path_check(ours, made, fit.state_names, axis, quantity=quantity)
 
 
 def draw_imitation(fit: Any, figure: Any) -> None:
@@ -115,23 +112,14 @@ def draw_imitation(fit: Any, figure: Any) -> None:
 def draw_intents(fit: Any, figure: Any, **shown: Any) -> None:
     narrow = figure.get_figwidth() < NARROW
     lines, shares = figure.subplots(2, 1) if narrow else figure.subplots(1, 2, width_ratios=(3, 1))
-    intent_shares(_draw_intent_lines(fit, lines, **shown), shares, names=fit.state_names)
+    intent_shares(draw_states(fit, lines, "intent", **shown).probability, shares, names=fit.state_names)
 
 
-def _draw_intent_lines(fit: Any, axes: Any, **shown: Any) -> np.ndarray:
-    """Intents along a single short trace as stacked probabilities; those of several, and long ones, as timelines.
-
-    Their probabilities come back.
-    """
-    data, found = fit.data, fit.states()
-    length = int(np.max(data.lengths))
-    if data.num_sequences > 1 or length > MOST_STACKED or shown:
-        options = {"names": fit.state_names, "name": "intent", **shown}
-        role_timelines(found.path, found.probability, data, axes, **options)
-    else:
-        change = found.change[0, : length - 1] if hasattr(found, "change") else None
-        intent_timeline(found.probability[0, :length], axes, change=change)
-    return found.probability
+def draw_states(fit: Any, axes: Any, name: str, **shown: Any) -> Any:
+    """Timelines of the hidden states of a fit, which come back."""
+    found = fit.states()
+    role_timelines(found.path, found.probability, fit.data, axes, names=fit.state_names, name=name, **shown)
+    return found
 
 
 def draw_choices(fit: Any, figure: Any) -> None:
@@ -162,7 +150,7 @@ def draw_rewards(fit: Any, figure: Any, grid: tuple[int, int] | None = None, **s
                     draws[:, intent].mean(0), cells, axes, label=f"mean reward, intent {intent}"
                 )
                 axes.set_title("")
-        _draw_intent_lines(fit, below.subplots(), **shown)
+        draw_states(fit, below.subplots(), "intent", **shown)
         return
     learned = fit.has_draws and isinstance(fit.model.relevance_prior, Distribution)
     count = int(learned) + (1 if cells is None else 1 + fit.has_draws)

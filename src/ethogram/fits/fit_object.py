@@ -16,7 +16,7 @@ from jaxtyping import Float, Int
 from ethogram.fits import behaviour, checks, figures
 from ethogram.fits.as_code import as_code
 from ethogram.fits.estimates import estimates
-from ethogram.fits.new_data import Score, by_group, mean_and_error, require_alike
+from ethogram.fits.new_data import Score, by_group, mean_and_error, require_alike, require_free_states
 from ethogram.fits.states import HiddenStates, names_of_states, renamed, warn_of_rare
 from ethogram.fits.systems import NUM_DRAWS, answer_dataset, require_taken, some_draws, system_of
 from ethogram.inference import storage
@@ -174,10 +174,7 @@ class Fit:
         described = self.draws().model
         model = described if overrides(described, "observation") else described.scoring_model()
         model.check(given)
-        if model.grouped_sequences(given) is not None:
-            raise ValueError(
-                "the model has exclusive roles, whose paths are not sampled: read the most probable ones, fit.states()"
-            )
+        require_free_states(model, given, "sampled paths (fit.states() has the most probable ones)")
         draws = some_draws(self, num_draws)
         reference = None if isinstance(self.result, ConjugateResult) else self.states(given).probability
         count = self._system.num_states(self)

@@ -185,9 +185,9 @@ def conjugate_methods(model: Any, data: Any) -> Methods:
         "nuts": Method(_nuts_of_chains, NUTS),
         "refresh": Method(_refresh, REFRESH),
     }
-    if many:
-        return Methods(by_name, "svi", f"mini-batches, since there are over {MANY_GROUPS} groups")
-    return Methods(by_name, "cavi", f"coordinate ascent on all data, up to {MANY_GROUPS} groups")
+    usual = "svi" if many else "cavi"
+    reason = "mini-batches, since there are over" if many else "coordinate ascent on all data, up to"
+    return Methods(by_name, usual, f"{reason} {MANY_GROUPS} groups")
 
 
 def role_methods(model: Any, data: Any) -> Methods:

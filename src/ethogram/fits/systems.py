@@ -18,6 +18,7 @@ from scipy.special import logsumexp
 
 from ethogram.fits import figures, findings, methods
 from ethogram.fits.estimates import exported_entries
+from ethogram.fits.new_data import require_free_states
 from ethogram.inference.conjugate import ConjugateResult
 from ethogram.inference.draws import flat_draws, one_chain
 from ethogram.inference.export import to_arviz
@@ -28,7 +29,6 @@ from ethogram.models.data import Trajectories
 from ethogram.models.printing import short_repr
 from ethogram.plots.axes import draw_intervals
 from ethogram.plots.colours import SERIES
-from ethogram.plots.timelines import role_timelines
 
 __all__ = [
     "NUM_DRAWS",
@@ -111,9 +111,7 @@ def _draw_own(fit: Any, figure: Any, **shown: Any) -> None:
     if fit.state_names:
         narrow = figure.get_figwidth() < figures.NARROW
         axes, lines = figure.subplots(2, 1) if narrow else figure.subplots(1, 2, width_ratios=(1, 2))
-        found = fit.states()
-        options = {"names": fit.state_names, "name": "state", **shown}
-        role_timelines(found.path, found.probability, fit.data, lines, **options)
+        figures.draw_states(fit, lines, "state", **shown)
     elif shown:
         raise TypeError(
             f"a figure of a {type(fit.model).__name__} without hidden states takes no {', '.join(shown)}"
@@ -195,18 +193,17 @@ def some_draws(fit: Any, count: int) -> dict[str, np.ndarray]:
     return {name: site[rows] for name, site in draws.items()}
 
 
-def _posterior_of(fit: Any) -> tuple[Any, dict[str, Any]]:
-    """What `infer_roles` and `infer_intents` take of a fit: a posterior, or draws with their model."""
+def _inferred(infer: Callable[..., Any], fit: Any, data: Trajectories) -> Any:
+    """Hidden states by `infer_roles` or `infer_intents`: of a posterior, or of draws with their model."""
     if isinstance(fit.result, ConjugateResult):
-        return fit.result, {}
-    return flat_draws(fit.draws(200).sites), {"model": fit.model}
+        return infer(fit.result, data)
+    return infer(flat_draws(fit.draws(200).sites), data, model=fit.model)
 
 
 def _role_states(fit: Any, data: Trajectories) -> Any:
     from ethogram.inference.roles import infer_roles
 
-    source, options = _posterior_of(fit)
-    return infer_roles(source, data, **options)
+    return _inferred(infer_roles, fit, data)
 
 
 @functools.partial(jax.jit, static_argnames="steps")
@@ -226,11 +223,7 @@ def _forecast_roles(fit: Any, data: Trajectories, steps: int = 10, num_draws: in
     require_integer("num_draws", num_draws, 1)
     model = fit.draws(1).model  # bound to the data of the fit
     model.check(data)
-    if model.grouped_sequences(data) is not None:
-        raise ValueError(
-            "the model scores groups jointly (exclusive roles), of which there are no forecasts: predict with a model "
-            "without exclusive roles"
-        )
+    require_free_states(model, data, "forecasts")
     draws = some_draws(fit, num_draws)
     keys = jax.random.split(fit._key, len(next(iter(draws.values()))))
     observations, probability = _forecasts(model, data, draws, keys, steps)
@@ -254,8 +247,7 @@ def _roll_outs(fit: Any, data: Trajectories) -> Trajectories:
 def _intent_states(fit: Any, data: Trajectories) -> Any:
     from ethogram.inference.intents import infer_intents
 
-    source, options = _posterior_of(fit)
-    return infer_intents(source, data, **options)
+    return _inferred(infer_intents, fit, data)
 
 
 @jax.jit

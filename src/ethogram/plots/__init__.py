@@ -1,4 +1,7 @@
-"""Figures of fitted models. Every function draws into Matplotlib axes and returns them."""
+"""Figures of fitted models. Every function draws into Matplotlib axes, given or new, and returns them.
+
+Matplotlib is imported on the first call. A state has the same colour in all figures, that of `category_colours`.
+"""
 
 from ethogram.domains.football import pitch
 from ethogram.domains.labyrinth import maze_occupancy
@@ -7,7 +10,7 @@ from ethogram.plots.behaviour import bout_durations, state_intervals, transition
 from ethogram.plots.checks import path_check, residual_autocorrelation, residual_quantiles
 from ethogram.plots.choices import reliability, value_marginals
 from ethogram.plots.colours import category_colours, series_colour
-from ethogram.plots.imitation import failure_curves, policy_roles, step_curves
+from ethogram.plots.imitation import failure_curves, policy_roles
 from ethogram.plots.intents import intent_shares, intent_timeline
 from ethogram.plots.live_belief import LiveBelief
 from ethogram.plots.networks import anytime_curves
@@ -43,7 +46,6 @@ __all__ = [
     "score_curve",
     "series_colour",
     "state_intervals",
-    "step_curves",
     "transition_intervals",
     "value_marginals",
     "zoomable_timeline",

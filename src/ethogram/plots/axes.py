@@ -108,11 +108,10 @@ def show_plainly(figure: Any) -> None:
             text.set_parse_math(False)
 
 
-def legend_beside(axes: Any, title: str, handles: Any = None) -> None:
-    """Draw a legend to the right of the axes, of their artists or of the handles."""
-    given = {} if handles is None else {"handles": handles}
+def legend_beside(axes: Any, title: str) -> None:
+    """Draw a legend to the right of the axes."""
     place: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.02), "frameon": False}
-    axes.legend(**given, **place, title=title, fontsize=8, title_fontsize=8)
+    axes.legend(**place, title=title, fontsize=8, title_fontsize=8)
 
 
 def legend_below(axes: Any, title: str, handles: Any) -> None:

@@ -1,7 +1,4 @@
-"""Figures of values and of predicted choices.
-
-As in `ethogram.plots`, every function draws into Matplotlib axes and returns them; without them a new figure is made.
-"""
+"""Figures of values and of predicted choices."""
 
 from __future__ import annotations
 

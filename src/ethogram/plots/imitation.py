@@ -15,7 +15,7 @@ from ethogram.models.arguments import require_number
 from ethogram.plots.axes import axes_or_new, default_title, draw_percentages
 from ethogram.plots.colours import series_colour
 
-__all__ = ["failure_curves", "policy_roles", "step_curves"]
+__all__ = ["failure_curves", "policy_roles"]
 
 
 def failure_curves(results: Mapping[str, Any], ax: Any = None, *, mass: float | int = 0.95) -> Any:
@@ -29,25 +29,6 @@ def failure_curves(results: Mapping[str, Any], ax: Any = None, *, mass: float | 
     ax : axes to draw into.
     mass : probability of the intervals.
     """
-    axes = _curves(results, "failure", ax, mass, scale=100)
-    axes.set(ylabel="fresh games failed, %", ylim=(-2, 102))
-    default_title(axes, "fresh games that failed, by round")
-    return axes
-
-
-def step_curves(results: Mapping[str, Any], ax: Any = None, *, mass: float | int = 0.95) -> Any:
-    """Axes with the mean steps of the fresh games by round, with an interval; failed games count the horizon.
-
-    Intervals are Student's for the mean of the games of one result, or of the means of several. Arguments and errors
-    are those of :func:`failure_curves`.
-    """
-    axes = _curves(results, "steps", ax, mass, scale=1)
-    axes.set_ylabel("mean steps")
-    default_title(axes, "length of fresh games, by round")
-    return axes
-
-
-def _curves(results: Mapping[str, Any], kind: str, ax: Any, mass: float | int, scale: int) -> Any:
     require_number("mass", mass, above=0, below=1)
     listed = {name: [found] if hasattr(found, "failure") else list(found) for name, found in results.items()}
     if not listed or not all(listed.values()):
@@ -62,30 +43,30 @@ def _curves(results: Mapping[str, Any], kind: str, ax: Any, mass: float | int, s
                 f"results of {name!r} have {sorted(counts)} rounds: give results of one number of rounds"
             )
         rounds = np.arange(1, counts.pop() + 1)
-        middle, low, high = (scale * x for x in _interval(found, kind, float(mass)))
+        middle, low, high = (100 * share for share in _interval(found, float(mass)))
         axes.plot(rounds, middle, color=series_colour(number), marker=".", label=name)
         axes.fill_between(rounds, low, high, color=series_colour(number), alpha=0.2, linewidth=0)
     axes.xaxis.get_major_locator().set_params(integer=True)
-    axes.set_xlabel("round")
+    axes.set(xlabel="round", ylabel="fresh games failed, %", ylim=(-2, 102))
     axes.legend(frameon=False, fontsize=8)
+    default_title(axes, "fresh games that failed, by round")
     return axes
 
 
-def _interval(found: Sequence[Any], kind: str, mass: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Mean, and ends of the interval, by round."""
+def _interval(found: Sequence[Any], mass: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Mean share of failed games, and ends of its interval, by round."""
     from scipy.stats import beta, t
 
-    tail, highest = (1 - mass) / 2, 1 if kind == "failure" else np.inf
-    if kind == "failure" and len(found) == 1:
+    tail, count = (1 - mass) / 2, len(found)
+    if count == 1:
         reached = np.asarray(found[0].reached)
-        failed, count = (~reached).sum(axis=1), reached.shape[1]
-        low, high = (beta.ppf(q, failed + 0.5, count - failed + 0.5) for q in (tail, 1 - tail))
-        return failed / count, np.where(failed == 0, 0, low), np.where(failed == count, 1, high)
-    each = [getattr(one, kind) for one in found] if len(found) > 1 else np.transpose(found[0].game_steps)
-    values = np.asarray(each, float)
-    count, middle = len(values), values.mean(axis=0)
-    half = t.ppf(1 - tail, count - 1) * values.std(axis=0, ddof=1) / np.sqrt(count) if count > 1 else 0.0
-    return middle, np.maximum(middle - half, 0), np.minimum(middle + half, highest)
+        failed, games = (~reached).sum(axis=1), reached.shape[1]
+        low, high = (beta.ppf(q, failed + 0.5, games - failed + 0.5) for q in (tail, 1 - tail))
+        return failed / games, np.where(failed == 0, 0, low), np.where(failed == games, 1, high)
+    values = np.stack([np.asarray(one.failure, float) for one in found])
+    half = t.ppf(1 - tail, count - 1) * values.std(axis=0, ddof=1) / np.sqrt(count)
+    middle = values.mean(axis=0)
+    return middle, np.maximum(middle - half, 0), np.minimum(middle + half, 1)
 
 
 def policy_roles(frequency: ArrayLike, ax: Any = None) -> Any:

@@ -1,8 +1,4 @@
-"""Plots of agents with latent intent: posterior over time, and shares of the steps.
-
-As in `ethogram.plots`, every function draws into Matplotlib axes and returns them; a new figure is made by default. An
-intent has the same colour in all plots, that of `category_colours`.
-"""
+"""Plots of agents with latent intent: posterior over time, and shares of the steps."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ethogram.models.arguments import require_integer
-from ethogram.plots.axes import default_title, figure_or_new, legend_beside
+from ethogram.plots.axes import default_title, figure_or_new, legend_beside, read_names
 from ethogram.plots.colours import category_colours
 
 __all__ = ["LiveBelief"]
@@ -87,9 +87,7 @@ class LiveBelief:
 
     def _begin(self, count: int) -> None:
         """Empty lines: one per intent, one for a change, one for the surprise."""
-        names = [str(intent) for intent in range(count - 1)] if self._names is None else list(self._names)
-        if len(names) != count - 1:
-            raise ValueError(f"names has {len(names)} entries: give one for each of the {count - 1} intents")
+        names = read_names(self._names, count - 1)
         looks: list[dict[str, Any]] = [{"color": colour} for colour in category_colours(count - 1)]
         looks.append({"color": "0.6", "linestyle": "--"})
         looks.append({"color": "0.1", "linestyle": ":", "linewidth": 1})

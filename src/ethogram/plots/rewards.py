@@ -1,7 +1,6 @@
 """Figures of reward posteriors: maps, intervals and relevances.
 
-Every function draws into Matplotlib axes and returns them; without axes it makes a figure. Policies on an objectworld
-are drawn by :func:`ethogram.domains.objectworld.draw_policy`.
+Policies on an objectworld are drawn by :func:`ethogram.domains.objectworld.draw_policy`.
 """
 
 from __future__ import annotations
@@ -51,8 +50,9 @@ def reward_map(
     label : of the colour bar.
     cmap : colour map.
     """
-    numbers, square = np.asarray(values, float), isinstance(cells, int)
-    places = np.stack(np.divmod(np.arange(cells**2), cells), axis=-1) if square else np.asarray(cells)
+    numbers, places, origin = np.asarray(values, float), np.asarray(cells), "upper"
+    if isinstance(cells, int):
+        places, origin = np.stack(np.divmod(np.arange(cells**2), cells), axis=-1), "lower"
     if numbers.shape != places.shape[:1] or not np.isfinite(numbers).all():
         raise ValueError(
             f"values has shape {numbers.shape}: give ({len(places)},) finite numbers, one per cell"
@@ -60,7 +60,7 @@ def reward_map(
     axes = axes_or_new(ax, (4.6, 3.8))
     image = np.full(places.max(0) + 1, np.nan)
     image[tuple(places.T)] = numbers
-    shown = axes.imshow(image, origin="lower" if square else "upper", cmap=cmap)
+    shown = axes.imshow(image, origin=origin, cmap=cmap)
     axes.figure.colorbar(shown, ax=axes, label=label, fraction=0.046, pad=0.04)
     if visited is not None:
         times = np.asarray(visited, float)

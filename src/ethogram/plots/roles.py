@@ -1,7 +1,4 @@
-"""Plots of role models. Every function draws into Matplotlib axes, given (``ax=``) or new, and returns them.
-
-Matplotlib is imported on the first call.
-"""
+"""Plots of role models: emissions, traces of the ELBO, and scores by size."""
 
 from __future__ import annotations
 
@@ -118,17 +115,13 @@ def elbo_traces(result: Any, ax: Any = None) -> Any:
     axes = axes_or_new(ax, (6, 4))
     traces = np.asarray(result.restart_traces, float)
     best = int(np.argmax(result.restart_elbos))
-    for number, trace in enumerate(traces):
-        chosen = number == best
-        axes.plot(
-            result.evaluated,
-            np.where(np.isfinite(trace), trace, np.nan),
-            color=SERIES[2] if chosen else "0.6",
-            linewidth=2 if chosen else 1,
-            marker="." if len(trace) < 3 else None,
-            zorder=3 if chosen else 2,
-            label=f"best of {len(traces)}: {result.restart_elbos[best]:.1f}" if chosen else None,
-        )
+    finite = np.where(np.isfinite(traces), traces, np.nan)
+    marker, label = (
+        "." if traces.shape[1] < 3 else None,
+        f"best of {len(traces)}: {result.restart_elbos[best]:.1f}",
+    )
+    axes.plot(result.evaluated, np.delete(finite, best, axis=0).T, color="0.6", linewidth=1, marker=marker)
+    axes.plot(result.evaluated, finite[best], color=SERIES[2], linewidth=2, marker=marker, label=label)
     final = np.asarray(result.restart_elbos, float)
     final = final[np.isfinite(final)]
     rounding = ROUNDINGS * np.finfo(np.float32).eps * abs(final.max())

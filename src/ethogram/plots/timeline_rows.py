@@ -264,9 +264,9 @@ def read_timeline(
         panels.append(Panel(name, low / second, *found))
     zone = pandas.Timestamp(0, tz=metadata.time_zone).tzinfo if unit is None else None
     axis = axis.format(unit) if unit else f"date ({metadata.time_zone})" if zone else "date"
-    ends = None if limits is None else (limits[0] / second, limits[1] / second)
+    shown = None if limits is None else (limits[0] / second, limits[1] / second)
     return Timeline(
-        rows, levels, panels, ends, column / second, lasting, unit, zone, axis, titles, used, left_out
+        rows, levels, panels, shown, column / second, lasting, unit, zone, axis, titles, used, left_out
     )
 
 

@@ -138,10 +138,9 @@ def test_models_are_ranked_by_held_out_scores(fits, split):
     assert found.kind == "models" and list(found.scores.index) == ["two roles", "vague"]
     wanted = other.score(new).mean - fits[0].score(new).mean
     assert found.scores.loc["vague", "difference"] == pytest.approx(wanted)
-    assert found.loo is None and "narrower than the posterior" in found.statement
     assert found.plot().axes[0].get_xlabel().startswith("log density per step")
     training = ethogram.compare({"vague": other, "two roles": fits[0]})
-    assert "favour large models" in training.statement
+    assert "favour large models" in training.statement and "favour" not in found.statement
 
 
 def test_answers_are_ranked_and_say_what_is_proved():

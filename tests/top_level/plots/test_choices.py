@@ -11,13 +11,6 @@ from ethogram.plots import choices as plots_choices
 from ethogram.plots.axes import density_of
 
 
-@pytest.fixture
-def axes():
-    from matplotlib.figure import Figure
-
-    return Figure().subplots()
-
-
 def legend_of(axes) -> list[str]:
     return [text.get_text() for text in axes.get_legend().get_texts()]
 

@@ -46,7 +46,7 @@ def test_one_agent_of_a_batch_and_fewer_redraws():
         live.update(report(0))
     with pytest.raises(ValueError, match=r"report.intent has 4 intents, those before it 3"):
         live.update(report(0, 4, (2,)))
-    with pytest.raises(ValueError, match="names has 1 entries: give one for each of the 2 intents"):
+    with pytest.raises(ValueError, match="names has 1 entries: give 2, one per value"):
         plots.LiveBelief(Figure(), names=["home"]).update(report(0))
     with pytest.raises(ValueError, match="window"):
         plots.LiveBelief(Figure(), window=0)

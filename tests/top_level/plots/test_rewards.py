@@ -10,13 +10,6 @@ from ethogram.models.mdps import MDP
 from ethogram.plots import rewards as plots_rewards
 
 
-@pytest.fixture
-def axes():
-    from matplotlib.figure import Figure
-
-    return Figure().subplots()
-
-
 def test_a_map_has_its_first_row_below(axes):
     visited = np.zeros(9)
     visited[[1, 5]] = 2, 8
