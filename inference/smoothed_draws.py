@@ -96,7 +96,7 @@ def average_over_draws(posterior: Any, data: Trajectories, model: Any, kind: typ
         marginals, changes = map(np.asarray, found)
         for number in range(min(CHUNK, count - start)):
             done, state = start + number, marginals[number]
-            if done:
+            if done and model.switches_labels():
                 overlap = np.einsum("nk,nj->kj", mean[inside], state[inside])
                 state = state[..., optimal_assignment(-overlap).role]
             mean = mean + (state - mean) / (done + 1)

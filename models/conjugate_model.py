@@ -86,6 +86,14 @@ class Exportable(HasHooks, declares_hooks=True):
         """Sequence numbers behind each batch entry of `observation`. Default None: one sequence per entry."""
         return None
 
+    def switches_labels(self) -> bool:
+        """Whether chains may switch the labels of hidden states, so that those of draws are matched.
+
+        Default: where there are such labels. Where a prior or known values tell states apart, matching would replace
+        the posterior of each state by that of whichever it resembles.
+        """
+        return has_labels(self)
+
     def site_dims(self) -> Mapping[str, Sequence[str]]:
         """Dims of each site after (chain, draw), all different. Default: none are named."""
         return {}
@@ -294,7 +302,7 @@ class ConjugateModel(Exportable, abc.ABC, declares_hooks=True):
 
 
 def has_labels(model: Any) -> bool:
-    """Whether draws of a model have labels of hidden states, which chains may switch: sites with its `label_dims`."""
+    """Whether draws of a model have labels of hidden states: sites with its `label_dims`."""
     if not isinstance(model, ConjugateModel):
         return getattr(model, "switches", False)
     labelled = any({*model.label_dims} & {*dims} for dims in model.site_dims().values())

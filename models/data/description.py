@@ -32,6 +32,8 @@ def describe_data(data: Any, in_words: Callable[[Any], list[str]]) -> str:
 def features_in_words(metadata: Metadata) -> list[str]:
     """Names of the features with their units, where there are names."""
     names, units = metadata.feature_names or (), metadata.feature_units or ()
+    if len(names) > 1 and len({*units}) == 1 and units[0]:
+        return [f"features {few_names(names)}, all in {units[0]}"]
     features = [
         f"{name} ({unit})" if unit else name for name, unit in zip(names, units, strict=False)
     ] or names
@@ -43,7 +45,8 @@ def trajectories_in_words(data: Any) -> list[str]:
     frames, metadata = valid_steps(data), data.metadata
     missing, count = int((frames & ~np.asarray(data.observed)).sum()), data.num_sequences
     sizes = f"{count} sequence{'s' * (count != 1)}, {with_spaces(frames.sum())} frames, {with_spaces(missing)} missing"
-    times, rate, unit = own_times(data.times, metadata), metadata.frame_rate, metadata.time_unit or "s"
+    times, rate = own_times(data.times, metadata), metadata.frame_rate
+    unit = metadata.time_unit or "unit of time"
     parts = [sizes]
     if rate is not None:
         parts.append(f"{rate:g} frames per {unit}" if rate > 1 else f"a frame every {1 / rate:g} {unit}")

@@ -50,7 +50,10 @@ HostOrDevice = np.ndarray | Array
 Label = ColumnName | re.Pattern[str] | Callable[[Path], Any] | None
 
 
-@printed_as(lambda data: describe_data(data, trajectories_in_words))
+@printed_as(
+    lambda data: describe_data(data, trajectories_in_words),
+    "choose sequences by take([0]), join them by Trajectories.concatenate([one, other]), ",
+)
 class Trajectories(NamedTuple):
     """Sequences of behaviour, padded to one width: a pytree whose leaves are the arrays.
 
@@ -102,9 +105,6 @@ class Trajectories(NamedTuple):
 
     def __len__(self) -> int:
         return self.num_sequences
-
-    def __add__(self, other: Any) -> Any:
-        raise TypeError("trajectories are not added: join them by Trajectories.concatenate([one, other])")
 
     @classmethod
     def concatenate(cls, items: Iterable["Trajectories"]) -> "Trajectories":
@@ -483,7 +483,3 @@ class Trajectories(NamedTuple):
         labels = np.arange(self.num_sequences) if by == "sequence" else unit_labels(self, by, complete=True)
         is_test = drawn_units(key, labels, by, test_fraction)
         return self.take(~is_test), self.take(is_test)
-
-
-# That of NamedTuple counts fields by len.
-Trajectories._make = classmethod(lambda cls, values: cls(*values))  # type: ignore[method-assign, assignment]

@@ -115,9 +115,9 @@ def pose_trajectories(
     position = np.array(poses.position, float)
     if poses.confidence is not None:
         position[np.asarray(poses.confidence) < least] = np.nan
-    points = _chosen("keypoints", keypoints, poses.keypoints)
+    points = _chosen("keypoints", keypoints, poses.keypoints, poses.name)
     known = _distinct(poses.individuals)
-    animals = _chosen("individuals", individuals, known)
+    animals = _chosen("individuals", individuals, known, poses.name)
     chosen = [known[animal] for animal in animals]
     if not len(position):
         raise ValueError(f"{poses.name} has no frame: it needs at least one")
@@ -157,8 +157,8 @@ def _distinct(names: Sequence[str]) -> list[str]:
     return found
 
 
-def _chosen(what: str, asked: Sequence[str] | None, known: Sequence[str]) -> list[int]:
-    """Places of the names that are asked for; all by default."""
+def _chosen(what: str, asked: Sequence[str] | None, known: Sequence[str], recording: str) -> list[int]:
+    """Places of the names that are asked for among those of a recording; all by default."""
     if asked is None:
         return list(range(len(known)))
     if isinstance(asked, str) or not len(asked):
@@ -166,7 +166,7 @@ def _chosen(what: str, asked: Sequence[str] | None, known: Sequence[str]) -> lis
     names: list[Any] = list(known)
     strange = [name for name in asked if name not in names]
     if strange:
-        raise ValueError(f"{what} has {strange[0]!r}: the file has {', '.join(map(str, names))}")
+        raise ValueError(f"{what} has {strange[0]!r}: {recording} has {', '.join(map(str, names))}")
     if len(set(asked)) < len(asked):
         raise ValueError(f"{what} must be unique: {list(asked)}")
     return [names.index(name) for name in asked]

@@ -35,7 +35,8 @@ def estimates(fit: Any, probability: float) -> Any:
     table["ess"] = table["r_hat"] = np.full(len(names), np.nan)
     if isinstance(fit.result, SampledPosterior):
         sites = np.array([name.partition("[")[0] for name in names])
-        warn_of_convergence({site: values[..., sites == site] for site in dict.fromkeys(sites.tolist())})
+        by_site = {site: values[..., sites == site] for site in dict.fromkeys(sites.tolist())}
+        warn_of_convergence(by_site, ", or use method='nuts'" if fit.method == "px-da" else "")
         table["ess"], table["r_hat"] = convergence(values)
     return pandas.DataFrame(table, index=names)
 

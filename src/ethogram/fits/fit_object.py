@@ -310,12 +310,14 @@ class Fit:
         Of roles: draws of the next `steps` observations of every sequence, with the probabilities of the roles. Of
         intents, those with rewards too: probabilities (sequence, time, action) of every action given the actions before
         it. Of choices: probabilities (decision, option). Of rewards: `ThreePolicies`. Of a query: the assignment. Of an
-        imitation: the roll-outs of its policies from the first states of the demonstrations.
+        imitation: the roll-outs of its policies from the first states of the demonstrations. Of a model of your own:
+        as of roles where its distribution of the data has the method ``forecast``; else an xarray Dataset of simulated
+        data (draw, sequence, ...), as long as the data, one set for each draw of the parameters.
 
         Parameters
         ----------
         data : the data of the fit where None.
-        settings : ``steps`` (10) and ``num_draws`` (100) of roles.
+        settings : ``steps`` (10) and ``num_draws`` (100) of roles, and of models of your own.
         """
         require_taken(self, "a prediction", self._system.predict, settings)
         return self._system.predict(self, self._data(data), **settings)

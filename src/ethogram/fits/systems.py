@@ -20,10 +20,11 @@ from ethogram.fits import figures, findings, methods
 from ethogram.fits.estimates import exported_entries
 from ethogram.fits.new_data import require_free_states
 from ethogram.inference.conjugate import ConjugateResult
-from ethogram.inference.draws import flat_draws
+from ethogram.inference.draws import flat_draws, one_chain
 from ethogram.inference.export import to_arviz
+from ethogram.inference.sampled_posterior import SampledPosterior
 from ethogram.models.arguments import require_integer
-from ethogram.models.conjugate_model import ConjugateModel, has_labels, steps_by_entry
+from ethogram.models.conjugate_model import ConjugateModel, has_labels, overrides, steps_by_entry
 from ethogram.models.data import Trajectories
 from ethogram.models.printing import short_repr
 from ethogram.plots.axes import draw_intervals
@@ -84,8 +85,22 @@ def _own_num_states(fit: Any) -> int:
     return sizes[0] if sizes else 0
 
 
-def _no_predictions(fit: Any, data: Any) -> Any:
-    raise TypeError(f"a {type(fit.model).__name__} has no predictions here: see fit.result")
+def _own_predictions(fit: Any, data: Trajectories, steps: int | None = None, num_draws: int = 100) -> Any:
+    """The next steps where the model's distribution of the data forecasts them, as of roles; else simulated data."""
+    require_integer("num_draws", num_draws, 1)
+    first, draws = fit.draws(1), some_draws(fit, num_draws)
+    if overrides(first.model, "observation"):
+        one = {name: site[0] for name, site in draws.items()}
+        if hasattr(first.model.observation(one, data), "forecast"):
+            return _forecast_roles(fit, data, 10 if steps is None else steps, num_draws)
+    if steps is not None:
+        raise TypeError(
+            f"predictions of a {type(fit.model).__name__} take num_draws and no steps: they are as long as data, since "
+            "its distribution of the data has no method forecast"
+        )
+    drawn = SampledPosterior(first.model, one_chain(draws), {})
+    tree = to_arviz(drawn, data, key=fit._key, posterior_predictive=True, progress_bar=False)
+    return tree.posterior_predictive.isel(chain=0, drop=True)
 
 
 def _draw_own(fit: Any, figure: Any, **shown: Any) -> None:
@@ -138,7 +153,7 @@ class System(NamedTuple):
 
     methods: Callable[[Any, Any], methods.Methods] = methods.conjugate_methods
     states: Callable[[Any, Any], Any] = _own_states
-    predict: Callable[..., Any] = _no_predictions
+    predict: Callable[..., Any] = _own_predictions
     log_densities: Callable[[Any, Any, int], tuple[np.ndarray, np.ndarray]] = log_densities
     draw: Callable[..., None] = _draw_own
     entries: Callable[..., tuple[list[str], np.ndarray]] = exported_entries

@@ -258,7 +258,7 @@ def test_a_flat_dictionary_is_cut_where_episodes_end():
     ends = kept.observations[np.arange(3), kept.lengths - 1]
     assert ends.tolist() == [[70, 71], [80, 81], [12, 13]]
     dropped = Trajectories.from_episodes(flat(next_observations=after), last="drop")
-    for one, other in zip(dropped[:5], data[:5], strict=True):
+    for one, other in zip(tuple(dropped)[:5], tuple(data)[:5], strict=True):
         np.testing.assert_array_equal(one, other)
 
 

@@ -101,7 +101,7 @@ def test_every_kind_gives_the_same_trajectories(kind, tmp_path):
     if not kind.startswith(("csv", "tsv")):  # files of text have no dates
         dates = [datetime.datetime.fromisoformat(time).astimezone(datetime.UTC) for time in ROWS["iso"]]
         again = read(ROWS | {"date": dates}, time="date")
-        for one, other in zip(again[:-1], data[:-1], strict=True):
+        for one, other in zip(tuple(again)[:-1], tuple(data)[:-1], strict=True):
             np.testing.assert_array_equal(one, other)
         assert again.metadata.time_zone.endswith("UTC")
 
@@ -116,7 +116,7 @@ def test_every_kind_gives_the_same_decisions(kind, tmp_path):
     long = {"n": [7, 7, 8], "mode": ["bus", "car", "bus"], "x": [2.0, 1.0, 0.5], "taken": [False, True, True]}
     table = KINDS[kind](long, tmp_path)
     again = Decisions.from_table(table, decision="n", features="x", chosen="taken", option="mode")
-    for one, other in zip(again[:3], data[:3], strict=True):
+    for one, other in zip(tuple(again)[:3], tuple(data)[:3], strict=True):
         np.testing.assert_array_equal(one, other)
 
 

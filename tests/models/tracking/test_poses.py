@@ -389,7 +389,7 @@ def test_what_is_no_such_file_is_refused(tmp_path):
         (lambda: sleap(tmp_path / "huge.h5"), ValueError, "GiB, more than 2"),
         (lambda: tracking.egocentric(2, centre="a", heading="b"), TypeError, "data is int, not Trajectories"),
         (lambda: dlc(tmp_path / "cage.csv", min_likelihood=2), ValueError, "min_likelihood"),
-        (lambda: dlc(tmp_path / "cage.csv", keypoints=["paw"]), ValueError, "'paw': the file has nose, ear"),
+        (lambda: dlc(tmp_path / "cage.csv", keypoints=["paw"]), ValueError, "'paw': cage has nose, ear"),
         (lambda: dlc(tmp_path / "cage.csv", individuals="ada"), TypeError, "individuals is 'ada'"),
         (lambda: sleap(tmp_path / "broken.h5"), ValueError, "cannot be read"),
         (lambda: sleap(tmp_path / "empty.h5"), ValueError, "it has no tracks"),
