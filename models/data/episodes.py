@@ -50,9 +50,7 @@ def read_list(
     if time is not None:
         times = _times(time, lengths, next(iter(lists)))
         clocks = clocks_of(columns.get("group"), len(lengths), "group")
-        sorted_rows = SortedRows(
-            lambda row: f"time[{sequence[row]}][{rank[row]}]", sequence, rank, str, clocks
-        )
+        sorted_rows = SortedRows(lambda row: f"time[{sequence[row]}][{rank[row]}]", sequence, str, clocks)
         frame = frame_numbers(times.values, step, sorted_rows, "time", snap)
         metadata = state_clock(Metadata() if metadata is None else metadata, times, step, sequence)
         last = np.cumsum(lengths)[lengths > 0] - 1

@@ -14,6 +14,7 @@ __all__ = [
     "NULLS",
     "Labels",
     "are_whole",
+    "is_number",
     "number_hint",
     "open_table",
 ]
@@ -188,6 +189,15 @@ def _read_labels(frame: Any, labels: Labels) -> Any:
             kind = object if any(isinstance(entry, str) for entry in entries) else "Int64"
             frame[column] = pandas.Series(entries, dtype=kind).reindex(number).array
     return frame
+
+
+def is_number(word: Any) -> bool:
+    """Whether Python reads a word as a number."""
+    try:
+        float(word)
+    except ValueError:
+        return False
+    return True
 
 
 def number_hint(word: str) -> str:

@@ -30,7 +30,6 @@ class SortedRows(NamedTuple):
 
     row: Callable[[int], str]  # how messages call a row
     sequence: np.ndarray  # (row,): number of the sequence, ascending
-    rank: np.ndarray  # (row,): how many rows of its sequence come before
     place: Callable[[int], str]  # how messages call a sequence
     clocks: Clocks
 
@@ -88,7 +87,7 @@ def frame_numbers(
         refuse(~np.isfinite(times), lambda row, earlier: ": times are finite")
     elapsed = _since_earliest(times)
     gap = np.diff(elapsed, prepend=elapsed[0])
-    later = rows.rank > 0
+    later = np.diff(rows.sequence, prepend=-1) == 0
 
     def refuse_repeated(same: np.ndarray, fault: str, fix: str) -> None:
         if duplicates in (None, "error"):
@@ -178,7 +177,7 @@ def _warn_of_absences(
     if cells <= max(MANY, SPARSE * len(frame)):
         return
     gap = np.diff(frame, prepend=0)
-    gap[rows.rank == 0] = frame[rows.rank == 0]
+    gap = np.where(np.diff(rows.sequence, prepend=-1) == 0, gap, frame)
     row = int(gap.argmax())
     size = cells * 8
     place = f"{said(row)}, {frame[row]} {since(row)}, after {gap[row]} without a row"

@@ -16,6 +16,7 @@ import numpy as np
 
 from ethogram.models.arguments import require_room
 from ethogram.models.data.file_names import NameRule, Paths
+from ethogram.models.data.table_kinds import is_number
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.tracking.pose import AXES, ONE, Poses, existing_file, read_poses
 
@@ -66,9 +67,7 @@ def read_deeplabcut(
         frame_rate=frame_rate,
         keypoints=keypoints,
         individuals=individuals,
-        agent=agent,
-        group=group,
-        subject=subject,
+        rules={"agent": agent, "group": group, "subject": subject},
     )
 
 
@@ -130,20 +129,12 @@ def _of_csv(path: Path) -> tuple[list[tuple[str, str, str]], Any, Any]:
     try:
         values = text.astype(float)
     except ValueError:
-        at, place = next(at for at in np.ndindex(text.shape) if not _is_number(text[at]))
+        at, place = next(at for at in np.ndindex(text.shape) if not is_number(text[at]))
         column = ".".join(columns[place])
         raise ValueError(
             f"{path}, frame {body[at][0]}, {column}: {body[at][1 + place]!r} is no number"
         ) from None
     return columns, frames, values
-
-
-def _is_number(text: Any) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _of_hdf(path: Path) -> tuple[list[tuple[str, str, str]], Any, Any]:

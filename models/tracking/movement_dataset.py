@@ -69,7 +69,7 @@ def from_movement(
     }
     rules = {"agent": agent, "group": group, "subject": subject}
     if is_path(dataset) or isinstance(dataset, list | tuple):
-        return read_poses(dataset, lambda path: _poses(_loaded(path), frame_rate), **rules, **settings)
+        return read_poses(dataset, lambda path: _poses(_loaded(path), frame_rate), rules=rules, **settings)
     if given := [name for name, rule in rules.items() if rule is not None]:
         raise ValueError(f"{given[0]} is of files, and dataset is {type(dataset).__name__}: give paths")
     return pose_trajectories(_poses(dataset, frame_rate), **settings)

@@ -47,9 +47,7 @@ def read_poses(
     source: Paths,
     read: Callable[[Path], Poses],
     *,
-    agent: NameRule | None,
-    group: NameRule | None,
-    subject: NameRule | None,
+    rules: Mapping[str, NameRule | None],
     **settings: Any,
 ) -> Trajectories:
     """Trajectories of the poses of files, joined; labels are read from their names, settings those of a recording.
@@ -60,7 +58,6 @@ def read_poses(
     recordings = [read(path) for path in paths]
     names = [poses.name for poses in recordings]
     for path, poses in zip(paths, recordings, strict=True):
-        rules = {"agent": agent, "group": group, "subject": subject}
         labels = {
             field: label_of_file(path, rule, field) for field, rule in rules.items() if rule is not None
         }

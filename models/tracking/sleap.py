@@ -72,9 +72,7 @@ def read_sleap(
         frame_rate=frame_rate,
         keypoints=keypoints,
         individuals=individuals,
-        agent=agent,
-        group=group,
-        subject=subject,
+        rules={"agent": agent, "group": group, "subject": subject},
     )
 
 
