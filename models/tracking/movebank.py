@@ -102,9 +102,9 @@ def read_movebank(
             'column as agent=, or pass agent="file" for a file each'
         )
     found = columns[animal]
-    names = np.full(found.null.shape, "", object)
+    names = np.zeros(columns.num_rows, object)
     names[~found.null] = label_texts(found.values[~found.null], f"column {animal!r}")
-    names = names.astype(str)
+    names = np.where(found.null, "", names).astype(str)
     kept = names != ""
     asked = None if individuals is None else [str(name) for name in individuals]
     for name in asked or ():
@@ -117,7 +117,11 @@ def read_movebank(
     if not kept.any():
         raise ValueError("table has no row of an animal: it needs at least one")
     times = columns.times(spelled["timestamp"]).values
-    degrees = np.stack([_numbers(column(name), name) for name in ("location-long", "location-lat")], axis=1)
+    further = [spelled.get(_spelling(name), name) for name in as_names(features)]
+    places = [spelled["location-long"], spelled["location-lat"]]
+    values, null = columns.features([*places, *further], np.arange(columns.num_rows))
+    values = np.where(null, np.nan, values.astype(float))
+    degrees = values[:, :2]
     marked = _marked(spelled, column) & kept
     degrees[marked] = np.nan
     if marked.any():
@@ -135,31 +139,26 @@ def read_movebank(
     if lost.size:
         warn_user(f"animals without a position were left out: {', '.join(lost)}")
     order = np.flatnonzero(located)[np.argsort(times[located], kind="stable")]
-    units, positions = ("degrees", "degrees"), ("longitude", "latitude")
+    unit, positions = "degrees", ["longitude", "latitude"]
     if metres:
         degrees[located] = project(degrees[located])
-        units, positions = ("m", "m"), ("east", "north")
-    time = str(spelled["timestamp"])
+        unit, positions = "m", ["east", "north"]
+    time, names_of_features = str(spelled["timestamp"]), [*positions, *map(str, further)]
     rows = {"animal": names[order], time: times[order]}
-    rows |= dict(zip(positions, degrees[order].T, strict=True))
-    further = [spelled.get(_spelling(name), name) for name in as_names(features)]
-    if further:
-        values, null = columns.features(further, order)
-        rows |= {str(name): x for name, x in zip(further, np.where(null, np.nan, values).T, strict=True)}
+    rows |= dict(zip(names_of_features, values[order].T, strict=True))
     others = {field: name for field, name in labels.items() if field != "agent" and name is not None}
     for field, name in others.items():
-        values, null = columns[name].take(order)
-        rows[field] = values.astype(object)
-        rows[field][null] = None
+        label, absent = columns[name].take(order)
+        rows[field] = np.where(absent, None, label.astype(object))
     read = read_table(
         rows,
         "animal",
         time,
-        [*positions, *map(str, further)],
+        names_of_features,
         dict.fromkeys(("states", "actions", "stay")),
         {"agent": "animal", "group": None, "subject": None} | {field: field for field in others},
         step,
-        Metadata(feature_units=[*units, *[""] * len(further)], name="Movebank"),
+        Metadata(feature_units=[unit, unit, *[""] * len(further)], name="Movebank"),
         missing="nan",
         snap=snap,
         called=lambda row: columns.row(order[row]),
@@ -173,12 +172,6 @@ def read_movebank(
 def _spelling(name: Any) -> str:
     """Name of a column as Movebank writes it, with hyphens."""
     return str(name).replace("_", "-").replace(".", "-").replace(":", "-").lower()
-
-
-def _numbers(column: Any, name: str) -> np.ndarray:
-    if column.values.dtype.kind not in "iuf":
-        raise TypeError(f"column {name!r} holds {column.values.dtype}: expected degrees")
-    return np.where(column.null, np.nan, column.values.astype(float))
 
 
 def _marked(spelled: dict[str, Any], column: Any) -> np.ndarray:

@@ -60,13 +60,8 @@ def from_movement(
     UserWarning
         The attribute ``fps`` contradicts times in seconds, as after taking every other frame: the times count.
     """
-    settings: Any = {
-        "threshold": ("min_confidence", min_confidence),
-        "frame_rate": None,
-        "keypoints": keypoints,
-        "individuals": individuals,
-        "unit": unit,
-    }
+    settings: Any = {"threshold": ("min_confidence", min_confidence), "frame_rate": None}
+    settings |= {"keypoints": keypoints, "individuals": individuals, "unit": unit}
     rules = {"agent": agent, "group": group, "subject": subject}
     if is_path(dataset) or isinstance(dataset, list | tuple):
         return read_poses(dataset, lambda path: _poses(_loaded(path), frame_rate), rules=rules, **settings)
