@@ -108,10 +108,7 @@ def refuse_angles(data: Any, fault: str, fix: str, *, only_degrees: bool = False
 def coordinates_of(metadata: Metadata, what: str) -> str | None:
     """Whether coordinates are ``"planar"`` or ``"lonlat"``, by their units, else by their names; None where unknown.
 
-    Raises
-    ------
-    ValueError
-        Units differ or are radians, or latitude stands before longitude; the message begins with `what`.
+    Messages begin with `what`.
     """
     each = _each(metadata)
     known = {unit for _, unit in each if unit}

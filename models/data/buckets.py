@@ -28,13 +28,6 @@ def bucket_indices(lengths: Any, max_waste: float | int = 0.25) -> tuple[np.ndar
         because a padded array has at least one.
     max_waste : in [0, 1), the share of cells that may be padding; 0 gives one bucket per length.
 
-    Raises
-    ------
-    ValueError
-        If there are no sequences, a length is negative, or ``max_waste`` lies outside [0, 1).
-    TypeError
-        If ``lengths`` are not integers.
-
     Examples
     --------
     >>> [bucket.tolist() for bucket in bucket_indices([10, 2, 9, 2, 3], max_waste=0.2)]

@@ -62,13 +62,6 @@ class Metadata:
     time_kind : what ``Trajectories.times`` are, None for numbers, ``"date"`` or ``"duration"`` for nanoseconds (dates
         since 1970 in UTC).
     time_zone : of dates that had one, such as ``"Europe/Paris"``.
-
-    Raises
-    ------
-    TypeError
-        If a vocabulary is a single string or contains anything but strings.
-    ValueError
-        If names repeat, or the frame rate is not positive and finite.
     """
 
     feature_names: Sequence[str] | None = None

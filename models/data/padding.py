@@ -209,13 +209,7 @@ def pad_rows(
 
 
 def plain_times(times: np.ndarray) -> tuple[np.ndarray, float | int]:
-    """Times as numbers, those of dates and durations as nanoseconds, and what stands where there is none.
-
-    Raises
-    ------
-    ValueError
-        If nanoseconds do not hold a time.
-    """
+    """Times as numbers, those of dates and durations as nanoseconds, and what stands where there is none."""
     if times.dtype.kind in "mM":
         kept = times.astype(f"{times.dtype.kind}8[ns]")
         second = f"{times.dtype.kind}8[s]"

@@ -48,12 +48,6 @@ def step_and_turn(
     Trajectories
         With lengths one less, and the labels, times, states and actions of the frames that steps begin in.
 
-    Raises
-    ------
-    ValueError
-        If there are not two features, their units differ or contradict `coordinates`, latitude comes first or exceeds
-        90 degrees, longitude exceeds 360 degrees, or a step has length zero.
-
     References
     ----------
     Langrock, King, Matthiopoulos, Thomas, Fortin, Morales (2012), "Flexible and practical modeling of animal telemetry

@@ -52,13 +52,6 @@ def open_table(
         are whole numbers, written in one way, but for words for nulls that are no names.
     text : arguments of ``pandas.read_csv`` such as ``sep``, for files of text; those that are None do not count.
     rules : columns that are read from the names of files; ``file`` is the name itself.
-
-    Raises
-    ------
-    FileNotFoundError, ImportError
-        If there is no such file, or neither pandas nor polars can read it here.
-    TypeError, ValueError
-        If it is no table, the file cannot be read, or a lazy table fails.
     """
     kind = type(table)  # a column may have the name of a method
     text = {name: value for name, value in (text or {}).items() if value is not None}

@@ -33,11 +33,6 @@ def read_times(column: Any, name: str, num_rows: int, day_first: bool | None = N
     """Times of a column, array or list; strings and dates with a time zone become UTC.
 
     Of dates such as 01/05/2024 the day stands first, or the month, as `day_first` says; None refuses them.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If a time is null, or is neither a number, a date, a duration nor an ISO string, or only some have a zone.
     """
     dtype = getattr(column, "dtype", None)
     zone = of_pandas = getattr(getattr(dtype, "pyarrow_dtype", dtype), "tz", None)
@@ -213,11 +208,6 @@ def state_clock(metadata: Metadata, times: Times, step: Any, sequence: np.ndarra
     Parameters
     ----------
     sequence : (row,) numbers of the sequences, ascending, where a frame rate that contradicts the times is refused.
-
-    Raises
-    ------
-    ValueError
-        The frame rate contradicts the times.
     """
     of_dates = times.values.dtype.kind in "mM"
     if sequence is not None and metadata.frame_rate is not None:

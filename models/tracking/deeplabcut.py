@@ -42,8 +42,8 @@ def read_deeplabcut(
 
     Parameters
     ----------
-    path : ``.csv`` or ``.h5`` file of predictions, a pattern such as ``"day1/*.csv"``, or a list of these;
-        ``.h5`` needs the extra ``ethogram[behaviour]``.
+    path : ``.csv`` or ``.h5`` file of predictions, not of labelled images, a pattern such as ``"day1/*.csv"``, or a
+        list of these; ``.h5`` needs the extra ``ethogram[behaviour]``.
     frame_rate : frames a second of the video.
     min_likelihood : in [0, 1]; DeepLabCut's own ``pcutoff`` is 0.6.
     keypoints, individuals : names to read, in this order; all by default.
@@ -51,14 +51,6 @@ def read_deeplabcut(
         searched in it (the first group counts, where it has one), or a function of the ``pathlib.Path``. By default
         animals have their own names, or in several files without any those of the files, and each file is a group.
         Animals of one name are one agent; with `agent` it stands before the names of several animals in a file.
-
-    Raises
-    ------
-    FileNotFoundError, ImportError
-        There is no such file, or nothing here reads it.
-    TypeError, ValueError
-        The file is not of DeepLabCut, its rows are labelled images and not frames of a video, entries are no numbers,
-        or an argument is out of range.
     """
     return read_poses(
         path,

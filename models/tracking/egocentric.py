@@ -38,11 +38,6 @@ def egocentric(
         tracker takes the nose for the tail: ``"warn"`` counts them, ``"missing"`` takes them as missing, ``"keep"``
         keeps them. Left in, they become a state of their own, or end bouts.
 
-    Raises
-    ------
-    ValueError
-        The data have no such keypoints, features that are no coordinates on a plane in one unit, or three axes.
-
     Warns
     -----
     UserWarning

@@ -55,7 +55,8 @@ def read_movebank(
 
     Parameters
     ----------
-    table : path of the CSV file, a pattern of paths or a list of these, or such a table of any kind.
+    table : path of the CSV file, a pattern of paths or a list of these, or such a table of any kind. Messages count
+        its rows as it was given, from 0.
     step : time from one frame to the next, such as ``"1h"``.
     snap : True moves every time to its nearest frame, a number only those off by at most this share of a step; see
         `Trajectories.from_table`. Fixes are seldom on time: ``snap=True`` with the programmed step is common.
@@ -66,14 +67,6 @@ def read_movebank(
     agent, group, subject : columns, or read from the names of files, as in `Trajectories.from_table`. Agents are by
         default the animals of the first column that Movebank has for them.
     duplicates, max_speed : as in `Trajectories.from_table`, speeds in metres per second.
-
-    Raises
-    ------
-    FileNotFoundError, ImportError
-        There is no such file, or nothing here reads it.
-    TypeError, ValueError
-        A column is missing, a position is not on the globe, none is left, an animal is not in the table, or times miss
-        the grid of `step` or repeat. Messages count the rows of the table as it was given, from 0.
 
     Warns
     -----

@@ -48,13 +48,6 @@ def from_movement(
     unit : of the positions.
     agent, group, subject : labels of the files, as in `read_deeplabcut`.
 
-    Raises
-    ------
-    FileNotFoundError
-        There is no such file.
-    TypeError, ValueError
-        It is no such dataset, times are not equally spaced, or an argument is out of range.
-
     Warns
     -----
     UserWarning

@@ -98,11 +98,6 @@ def pose_trajectories(
     keypoints, individuals : which to read, in this order; all by default.
     unit : of the positions.
     labels : agent (before the names of animals, where there are several), group and subject of the recording.
-
-    Raises
-    ------
-    TypeError, ValueError
-        The threshold is not between 0 and 1, a keypoint or individual is not in the file, or there is none or no frame.
     """
     labels = labels or {}
     frame_rate = poses.frame_rate if frame_rate is None else frame_rate

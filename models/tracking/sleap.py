@@ -40,7 +40,8 @@ def read_sleap(
 
     Features are ``nose.x``, ``nose.y``, ... in pixels. Tracks should be proofread: each is taken as one animal, and the
     second of two tracks called ``fly`` is ``fly (2)``. In projects, what a person placed comes before what was
-    predicted, and a file without tracks is of one animal.
+    predicted, and a file without tracks is of one animal. A frame that has a track twice, or
+    several animals without any tracks, is refused.
 
     Parameters
     ----------
@@ -51,14 +52,6 @@ def read_sleap(
         find; points that people labelled have no score.
     keypoints, individuals : names of nodes and tracks to read, in this order; all by default.
     agent, group, subject : labels of the files, as in `read_deeplabcut`.
-
-    Raises
-    ------
-    FileNotFoundError, ImportError
-        There is no such file, or nothing here reads it.
-    TypeError, ValueError
-        The file is not of SLEAP, a frame has a track twice or several animals without any tracks, or an argument is out
-        of range.
 
     Warns
     -----
@@ -175,11 +168,6 @@ def _of_project(path: Path) -> Poses:
 
 def _by_track(path: Path, frames: Sequence[Any]) -> dict[tuple[Any, int], Any]:
     """The instance of each track in each frame: that which a person placed, else that predicted; None for no track.
-
-    Raises
-    ------
-    ValueError
-        A frame has a track twice, or no animal has a track and a frame has several.
 
     Warns
     -----
