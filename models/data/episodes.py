@@ -20,7 +20,7 @@ from ethogram.models.data.padding import (
     read_entries,
 )
 from ethogram.models.data.time_grid import SortedRows, clocks_of, frame_numbers
-from ethogram.models.data.times import Times, read_times, state_clock
+from ethogram.models.data.times import read_times, state_clock
 
 __all__ = ["read_episodes", "read_list"]
 
@@ -42,13 +42,17 @@ def read_list(
     lists = {field: _arrays(part, field) for field, part in steps.items() if part is not None}
     if not lists.keys() & {"observations", "states", "actions"}:
         raise ValueError("observations, states and actions are all None: give one of them")
-    lengths = _common_lengths(lists)
+    clock = as_list("time", () if time is None else time)
+    clock = [as_list(f"time[{number}]", part, "one time per frame") for number, part in enumerate(clock)]
+    lengths = _common_lengths(lists if time is None else lists | {"time": clock})
     columns = {field: read_column(part, field) for field, part in labels.items() if part is not None}
     sequence = np.repeat(np.arange(len(lengths)), lengths)
     rank = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
     frame, times = rank, None
     if time is not None:
-        times = _times(time, lengths, next(iter(lists)))
+        entries = np.empty(lengths.sum(), object)
+        entries[:] = [entry for part in clock for entry in part]
+        times = read_times(entries, "time", len(entries))
         clocks = clocks_of(columns.get("group"), len(lengths), "group")
         sorted_rows = SortedRows(lambda row: f"time[{sequence[row]}][{rank[row]}]", sequence, str, clocks)
         frame = frame_numbers(times.values, step, sorted_rows, "time", snap)
@@ -141,7 +145,7 @@ def _arrays(part: Iterable[Any], field: str) -> list[np.ndarray]:
     return arrays
 
 
-def _common_lengths(lists: dict[str, list[np.ndarray]]) -> np.ndarray:
+def _common_lengths(lists: Mapping[str, Sequence[Any]]) -> np.ndarray:
     (first, reference), *others = lists.items()
     for field, arrays in others:
         if len(arrays) != len(reference):
@@ -153,24 +157,6 @@ def _common_lengths(lists: dict[str, list[np.ndarray]]) -> np.ndarray:
                     "mark what is missing with -1"
                 )
     return np.array([len(array) for array in reference], dtype=np.int64)
-
-
-def _times(time: Any, lengths: np.ndarray, first: str) -> Times:
-    """Times of all rows, one after the other."""
-    each = [
-        as_list(f"time[{number}]", part, "one time per frame")
-        for number, part in enumerate(as_list("time", time))
-    ]
-    if len(each) != len(lengths):
-        raise ValueError(f"time has {len(each)} sequences, but {first} has {len(lengths)}")
-    for number, (part, length) in enumerate(zip(each, lengths.tolist(), strict=True)):
-        if len(part) != length:
-            raise ValueError(
-                f"time[{number}] has {len(part)} frames, but {first}[{number}] has {length} frames"
-            )
-    entries = np.empty(lengths.sum(), object)
-    entries[:] = [entry for part in each for entry in part]
-    return read_times(entries, "time", len(entries))
 
 
 def _joined(arrays: list[np.ndarray]) -> np.ndarray:

@@ -68,10 +68,9 @@ def warn_of_outliers(
             count = f"{len({step[2:] for step in steps})} values are beside such a step"
     names = metadata.feature_names
     name = repr(names[feature]) if names else str(feature)
-    when = f"step {rows.frame[row]}" if rows.times is None else f"time {rows.times[row]}"
     warn_user(
-        f"feature {name} of sequence {place(int(rows.sequence[row]))} is {values[row, feature]:g} at {when}, {how} "
-        f'({count}): correct them, or set them to NaN and pass missing="nan"',
+        f"feature {name} of sequence {place(int(rows.sequence[row]))} is {values[row, feature]:g} at {rows.when(row)}, "
+        f'{how} ({count}): correct them, or set them to NaN and pass missing="nan"',
     )
 
 

@@ -80,8 +80,7 @@ def find_spikes(
         return removed, ""
     removed[np.ix_(fixes[spike], features)] = True
     row = fixes[spike][0]
-    when = f"step {rows.frame[row]}" if rows.times is None else f"time {rows.times[row]}"
-    what = f"{spike.sum()} positions, the first in sequence {place(int(rows.sequence[row]))} at {when}, "
+    what = f"{spike.sum()} positions, the first in sequence {place(int(rows.sequence[row]))} at {rows.when(row)}, "
     if max_speed is not None:
         return removed, f"{what}were taken as missing: steps to and from them exceed max_speed={limit:g}"
     return removed, (

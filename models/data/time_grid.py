@@ -109,9 +109,7 @@ def frame_numbers(
     length = _mean_gap(gap[distinct], name) if step is None else step_length(step, times)
     position = (elapsed - origin[clock]) / length
     first = np.flatnonzero(~later)[np.cumsum(~later) - 1]
-    if (
-        step is None
-    ):  # counted from the sequence's own first, so that rounding of the mean gap does not add up
+    if step is None:  # from the sequence's own first, so that rounding of the mean gap does not add up
         count = np.cumsum(distinct)
         position = position[first] + count - count[first]
     unit = f"steps of {length:.6g}" if step is None else f"steps of {step}"
@@ -144,8 +142,11 @@ def frame_numbers(
         later & (np.diff(frame, prepend=-1) == 0), "in the same frame as", f"step={step} is too long"
     )
     _warn_of_absences(frame, rows, said, since)
-    if furthest is not None:
-        _warn_of_moves(off * length, off > 1e-6, length, name)
+    if furthest is not None and (moved := off > 1e-6).any():
+        warn_user(
+            f"snap moved {moved.sum()} of {len(moved)} times of {name} to their frame, by at most "
+            f"{off.max() * length:.3g} ({off.max():.2g} of a step): pass a smaller snap= to refuse such times",
+        )
     return frame
 
 
@@ -161,14 +162,6 @@ def _mean_gap(gaps: np.ndarray, name: str) -> float:
     return mean
 
 
-def _warn_of_moves(shift: np.ndarray, moved: np.ndarray, length: float, name: str) -> None:
-    if moved.any():
-        warn_user(
-            f"snap moved {moved.sum()} of {len(moved)} times of {name} to their frame, by at most "
-            f"{shift.max():.3g} ({shift.max() / length:.2g} of a step): pass a smaller snap= to refuse such times",
-        )
-
-
 def _warn_of_absences(
     frame: np.ndarray, rows: SortedRows, said: Callable[[int], str], since: Callable[[int], str]
 ) -> None:
@@ -179,16 +172,13 @@ def _warn_of_absences(
     gap = np.diff(frame, prepend=0)
     gap = np.where(np.diff(rows.sequence, prepend=-1) == 0, gap, frame)
     row = int(gap.argmax())
-    size = cells * 8
     place = f"{said(row)}, {frame[row]} {since(row)}, after {gap[row]} without a row"
     fix = "name the bouts as sequences or groups of their own, or pass a longer step="
-    if size > MOST_BYTES:
+    if 8 * cells > MOST_BYTES:
         raise ValueError(
-            f"{place}: arrays of one feature would take {size / 2**30:.3g} GiB, more than 2; {fix}"
+            f"{place}: arrays of one feature would take {8 * cells / 2**30:.3g} GiB, more than 2; {fix}"
         )
-    warn_user(
-        f"{place}: only {len(frame)} of {cells} frames have a row; {fix}",
-    )
+    warn_user(f"{place}: only {len(frame)} of {cells} frames have a row; {fix}")
 
 
 def _since_earliest(times: np.ndarray) -> np.ndarray:

@@ -241,13 +241,7 @@ def _require_rate(rate: float, unit: str | None, times: np.ndarray, step: Any, s
 
 
 def rate_of_times(gap: float, stated: float | None, name: str) -> float:
-    """Frames in one unit of time: as stated by the attribute `name`, unless the time between frames contradicts it.
-
-    Warns
-    -----
-    UserWarning
-        They differ by more than a hundredth: the rate is that of the times.
-    """
+    """Frames in one unit of time: as stated by the attribute `name`, unless times differ by more than a hundredth."""
     if stated is None or abs(gap * stated - 1) <= 0.01:
         return 1 / gap if stated is None else stated
     warn_user(

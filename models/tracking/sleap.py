@@ -167,13 +167,7 @@ def _of_project(path: Path) -> Poses:
 
 
 def _by_track(path: Path, frames: Sequence[Any]) -> dict[tuple[Any, int], Any]:
-    """The instance of each track in each frame: that which a person placed, else that predicted; None for no track.
-
-    Warns
-    -----
-    UserWarning
-        Animals without a track, where others have one, are left out.
-    """
+    """The instance of each track in each frame: that which a person placed, else that predicted; None for no track."""
     placed: dict[tuple[Any, int], Any] = {}
     predicted: dict[tuple[Any, int], Any] = {}
     no_track_in = []
