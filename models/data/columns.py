@@ -145,6 +145,4 @@ def number_groups(keys: dict[ColumnName, np.ndarray], num_rows: int) -> tuple[np
         _, code = np.unique(code * len(distinct) + inverse, return_inverse=True)
     _, first_row, code = np.unique(code, return_index=True, return_inverse=True)
     by_first = np.argsort(first_row)
-    number = np.empty_like(by_first)
-    number[by_first] = np.arange(len(by_first))
-    return number[code], first_row[by_first]
+    return np.argsort(by_first)[code], first_row[by_first]

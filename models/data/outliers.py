@@ -141,11 +141,8 @@ def warn_of_unobserved(
     empty = np.flatnonzero(~observed.any(axis=1))
     if len(empty):
         first = int(empty[0])
-        who = (
-            f", agent {names[agent[first]]!r},"
-            if names is not None and agent is not None and agent[first] >= 0
-            else ""
-        )
+        named = names is not None and agent is not None and agent[first] >= 0
+        who = f", agent {names[agent[first]]!r}," if named else ""
         rest = f", nor have {len(empty) - 1} others" if len(empty) > 1 else ""
         warn_user(
             f"sequence {place(first)}{who} has no observed frame{rest}: it tells fits and scores nothing; leave it "

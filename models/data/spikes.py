@@ -101,12 +101,10 @@ def _spikes(own: np.ndarray, fast: np.ndarray, reaches: Callable[[int, int], Any
                 spike[fix:later] = True
                 break
         else:  # at an end of the sequence there is one step only
-            is_first, is_last = (
-                before == 0 or own[before - 1] != own[fix],
-                ahead == len(own) or own[ahead] != own[fix],
-            )
-            spike[before] = is_first and not is_last and reaches(fix, ahead) and not reaches(before, ahead)
-            spike[fix] = (
-                is_last and not is_first and reaches(before - 1, before) and not reaches(before - 1, fix)
-            )
+            is_first = before == 0 or own[before - 1] != own[fix]
+            is_last = ahead == len(own) or own[ahead] != own[fix]
+            if is_first and not is_last:
+                spike[before] = reaches(fix, ahead) and not reaches(before, ahead)
+            elif is_last and not is_first:
+                spike[fix] = reaches(before - 1, before) and not reaches(before - 1, fix)
     return spike

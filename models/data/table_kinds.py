@@ -45,9 +45,7 @@ def open_table(
 
     Parameters
     ----------
-    table : such a DataFrame or mapping; a LazyFrame of polars, a Table of pyarrow or a relation of duckdb, by duck
-        type; a list of dictionaries, one per row, where a name that a row lacks is null; or the path of a CSV, TSV or
-        parquet file, a pattern of paths, or a list of these, which are read one after the other.
+    table : as in ``Trajectories.from_table``, whose kinds are recognised by duck type.
     labels : which columns hold identifiers or labels. In files of text these are text, or integers where all entries
         are whole numbers, written in one way, but for words for nulls that are no names.
     text : arguments of ``pandas.read_csv`` such as ``sep``, for files of text; those that are None do not count.

@@ -83,24 +83,28 @@ def _common_zone(zones: list[Any]) -> str:
 
 def _parsed(values: np.ndarray, name: str, day_first: bool | None) -> tuple[np.ndarray, str | None]:
     texts = values.tolist()
-    iso = [_is_iso(text) for text in texts]
-    try:
-        dates = (
-            list(map(datetime.datetime.fromisoformat, texts)) if all(iso) else _dates(texts, name, day_first)
-        )
-    except TypeError as error:
+    iso = [_iso(text) for text in texts]
+    dates = _dates(texts, name, day_first) if None in iso else iso
+    if dates is None:
         dated = [bool(YEAR_FIRST.match(text) or YEAR_LAST.match(text)) for text in texts]
-        row = (iso if all(dated) else dated).index(False)
+        row = iso.index(None) if all(dated) else dated.index(False)
         raise TypeError(
             f"{name} holds {values.dtype}: times are numbers, dates, durations or ISO strings, and row {row} is "
             f"{texts[row]!r}{number_hint(texts[row])}"
-        ) from error
+        )
     utc, zone = _without_zone(np.array(dates), name)
     return utc.astype("datetime64[us]"), zone
 
 
-def _dates(texts: list[str], name: str, day_first: bool | None) -> list[datetime.datetime]:
-    """Dates whose year stands first or last; a TypeError where a text is none."""
+def _iso(text: str) -> datetime.datetime | None:
+    try:
+        return datetime.datetime.fromisoformat(text)
+    except ValueError:
+        return None
+
+
+def _dates(texts: list[str], name: str, day_first: bool | None) -> list[datetime.datetime] | None:
+    """Dates whose year stands first or last; None where a text is none."""
     import pandas
 
     ends = {row: found for row, text in enumerate(texts) if (found := YEAR_LAST.match(text))}
@@ -120,21 +124,13 @@ def _dates(texts: list[str], name: str, day_first: bool | None) -> list[datetime
         century = "" if len(year) == 4 else "19" if year >= "69" else "20"  # as POSIX has it
         month_day = (second, first) if day_first else (first, second)
         ordered[row] = f"{century}{year}-{'-'.join(month_day)}{texts[row][ends[row].end() :]}"
+    months = [found and int(found[1]) for found in map(YEAR_FIRST.match, ordered)]
+    if not all(month and month <= 12 for month in months):  # pandas would take a larger one for the day
+        return None
     try:
-        months = [found and int(found[1]) for found in map(YEAR_FIRST.match, ordered)]
-        if all(month and month <= 12 for month in months):  # pandas would take a larger one for the day
-            return list(pandas.to_datetime(ordered, format="mixed").to_pydatetime())
-    except ValueError as error:
-        raise TypeError(str(error)) from error
-    raise TypeError("a text is no date")
-
-
-def _is_iso(text: str) -> bool:
-    try:
-        datetime.datetime.fromisoformat(text)
+        return list(pandas.to_datetime(ordered, format="mixed").to_pydatetime())
     except ValueError:
-        return False
-    return True
+        return None
 
 
 def step_length(step: Any, times: np.ndarray, name: str = "step") -> float:
@@ -167,13 +163,10 @@ def _seconds(step: Any, name: str) -> float:
     import pandas
 
     if isinstance(step, datetime.timedelta | np.timedelta64 | str) or hasattr(step, "freqstr"):
+        words = step.strip() if isinstance(step, str) else ""
         try:
-            if isinstance(step, str):
-                words = step.strip()
-                step = pandas.Timedelta(f"1{words}" if words.isalpha() and words.lower() != "nat" else words)
-            elif hasattr(step, "freqstr"):
-                step = pandas.Timedelta(step)
-            return float(np.timedelta64(step) / SECOND)
+            unit = words.isalpha() and words.lower() != "nat"
+            return float(pandas.Timedelta(f"1{words}" if unit else words or step) / SECOND)
         except (ValueError, OverflowError, TypeError):
             pass
     raise TypeError(

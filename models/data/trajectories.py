@@ -75,12 +75,6 @@ class Trajectories(NamedTuple):
     times : (sequence, time) numbers, the time of each frame as it was given (NaN, integers: -1, in frames without
         one), for dates and durations nanoseconds (``metadata.time_kind``); no model reads them.
     metadata : names, units, frame rate, vocabularies.
-
-    Examples
-    --------
-    >>> data = Trajectories.from_list([[[0.0], [1.0], [2.0]], [[5.0]]])
-    >>> data.observations.shape, data.lengths.tolist(), data.observed[1].tolist()
-    ((2, 3, 1), [3, 1], [True, False, False])
     """
 
     observations: Num[HostOrDevice, "sequence time feature"] | None
@@ -152,10 +146,7 @@ class Trajectories(NamedTuple):
         agent, group, subject : (sequence,) integers or strings; NaN or None becomes -1.
         time, step, snap : an array of times per sequence, and the grid, as in :meth:`from_table`: sequences of a group
             then share one clock. Without times, all sequences of a group begin at the same moment.
-        missing : ``"error"`` refuses NaN (in labels None too); ``"nan"`` takes NaN as missing: a frame without any
-            feature is a missing one, and a missing state or action -1.
-        metadata : names and units; its vocabularies fix the codes of labels; strings without one are numbered in
-            alphabetical order.
+        missing, metadata : as in :meth:`from_table`.
         codes : True where integers are numbers of entries of the metadata's vocabularies, from 0; or the fields where
             they are, such as ``["actions"]``. Otherwise labels are looked up by their text where metadata have names:
             with ``state_names=["1", "2"]`` a 1 is the first state. Actions 1, 2, 3 without a 0 or names give a warning.

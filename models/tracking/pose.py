@@ -24,16 +24,7 @@ AXES = ("x", "y", "z")
 
 
 class Poses(NamedTuple):
-    """Positions of keypoints as a file has them.
-
-    Attributes
-    ----------
-    position : (frame, individual, keypoint, axis), NaN where missing.
-    confidence : (frame, individual, keypoint), or None where the file has none.
-    individuals, keypoints : names.
-    name : of the recording.
-    frame_rate : frames a second, where known.
-    """
+    """Positions of keypoints as a file has them, NaN where missing, and the name of the recording."""
 
     position: Float[np.ndarray, "frame individual keypoint axis"]
     confidence: Float[np.ndarray, "frame individual keypoint"] | None
@@ -89,15 +80,10 @@ def pose_trajectories(
     unit: str = "pixels",
     labels: Mapping[str, str] | None = None,
 ) -> Trajectories:
-    """Trajectories of poses, with features such as ``nose.x``.
+    """Trajectories of poses, with features such as ``nose.x``; parameters of the readers.
 
-    Parameters
-    ----------
-    threshold : name and value of the confidence below which a keypoint is missing; one of unknown confidence is kept.
-    frame_rate : frames a second, or None.
-    keypoints, individuals : which to read, in this order; all by default.
-    unit : of the positions.
-    labels : agent (before the names of animals, where there are several), group and subject of the recording.
+    `threshold` is name and value of the confidence below which a keypoint is missing (one of unknown confidence is
+    kept), `labels` are agent (before the names of animals, where there are several), group and subject.
     """
     labels = labels or {}
     frame_rate = poses.frame_rate if frame_rate is None else frame_rate
@@ -113,6 +99,9 @@ def pose_trajectories(
     chosen = [known[animal] for animal in animals]
     if not len(position):
         raise ValueError(f"{poses.name} has no frame: it needs at least one")
+    agents = chosen
+    if "agent" in labels:
+        agents = [labels["agent"]] if len(known) == 1 else [f"{labels['agent']} {name}" for name in chosen]
     position = position[:, animals][:, :, points]
     axes = AXES[: position.shape[-1]]
     names = [f"{poses.keypoints[point]}.{axis}" for point in points for axis in axes]
@@ -125,16 +114,12 @@ def pose_trajectories(
     )
     return Trajectories.from_list(
         [position[:, animal].reshape(len(position), -1) for animal in range(len(animals))],
-        agent=[_agent_name(labels.get("agent"), name, len(known)) for name in chosen],
+        agent=agents,
         group=[labels.get("group", poses.name)] * len(animals),
         subject=[labels["subject"]] * len(animals) if "subject" in labels else None,
         missing="nan",
         metadata=metadata,
     )
-
-
-def _agent_name(label: str | None, name: str, count: int) -> str:
-    return name if label is None else label if count == 1 else f"{label} {name}"
 
 
 def _distinct(names: Sequence[str]) -> list[str]:
