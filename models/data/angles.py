@@ -15,6 +15,7 @@ __all__ = [
     "RADIANS",
     "coordinates_of",
     "great_circle",
+    "heading",
     "period_of",
     "position_features",
     "refuse_angles",
@@ -66,6 +67,13 @@ def great_circle(start: np.ndarray, end: np.ndarray) -> np.ndarray:
     half = np.sin((after - before) / 2) ** 2
     half = half[..., 1] + np.cos(before[..., 1]) * np.cos(after[..., 1]) * half[..., 0]
     return 2 * EARTH_RADIUS * np.arcsin(np.minimum(np.sqrt(half), 1))
+
+
+def heading(lon: Any, lat: Any, to_lon: np.ndarray, to_lat: np.ndarray) -> np.ndarray:
+    """Direction in which the great circle to another point leaves, counterclockwise from east."""
+    east = np.cos(to_lat) * np.sin(to_lon - lon)
+    north = np.cos(lat) * np.sin(to_lat) - np.sin(lat) * np.cos(to_lat) * np.cos(to_lon - lon)
+    return np.arctan2(north, east)
 
 
 def position_features(metadata: Metadata, count: int, any_two: bool = False) -> tuple[list[int], bool]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ethogram.models.arguments import require_number, require_one_of
-from ethogram.models.data.angles import EARTH_RADIUS, coordinates_of, great_circle
+from ethogram.models.data.angles import EARTH_RADIUS, coordinates_of, great_circle, heading
 from ethogram.models.data.outliers import warn_of_unobserved
 from ethogram.models.data.selection import first_steps
 from ethogram.models.data.trajectories import Trajectories, check
@@ -137,11 +137,4 @@ def _great_circle(x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The same on a sphere; directions are counterclockwise from east."""
     lon, lat = np.deg2rad(x[..., 0]), np.deg2rad(x[..., 1])
     before, after = (lon[:, :-1], lat[:, :-1]), (lon[:, 1:], lat[:, 1:])
-    return great_circle(x[:, :-1], x[:, 1:]), _heading(*before, *after), _heading(*after, *before) + np.pi
-
-
-def _heading(lon: np.ndarray, lat: np.ndarray, to_lon: np.ndarray, to_lat: np.ndarray) -> np.ndarray:
-    """Direction in which the great circle to another point leaves, counterclockwise from east."""
-    east = np.cos(to_lat) * np.sin(to_lon - lon)
-    north = np.cos(lat) * np.sin(to_lat) - np.sin(lat) * np.cos(to_lat) * np.cos(to_lon - lon)
-    return np.arctan2(north, east)
+    return great_circle(x[:, :-1], x[:, 1:]), heading(*before, *after), heading(*after, *before) + np.pi

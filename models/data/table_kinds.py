@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ethogram.models.data.file_names import NameRule, find_files, is_path, label_of_file
+from ethogram.models.data.file_names import NameRule, existing_file, find_files, is_path, label_of_file
 
 __all__ = [
     "FILE",
@@ -108,13 +108,9 @@ def _read_files(
 
 def _read_file(path: Path, labels: Labels, text: Mapping[str, Any]) -> Any:
     ending = Path(path.name.lower().removesuffix(".gz")).suffix
-    if ending not in ENDINGS and "sep" not in text:
-        raise ValueError(
-            f"table is {str(path)!r}, whose name ends in none of {', '.join(ENDINGS)}: read the file, and give the "
-            "DataFrame, or pass sep= if it is text"
-        )
-    if not path.is_file():
-        raise FileNotFoundError(f"table is {str(path)!r}: there is no such file")
+    fix = "read the file, and give the DataFrame, or pass sep= if it is text"
+    known = ending in ENDINGS or "sep" in text
+    existing_file(path, [""] if known else ENDINGS, fix, "table")
     try:
         if ending == ".parquet":
             return _read_parquet(path)

@@ -193,18 +193,26 @@ def read_snap(snap: Any, step: Any) -> float | None:
     return require_number("snap", snap, above=0, most=0.5)
 
 
-def state_clock(metadata: Metadata, times: Times, step: Any, sequence: np.ndarray | None = None) -> Metadata:
+def state_clock(
+    metadata: Metadata,
+    times: Times,
+    step: Any,
+    sequence: np.ndarray | None = None,
+    attribute: str | None = None,
+) -> Metadata:
     """Metadata with the kind of the times and their zone, and the frame rate where it is known.
 
     Whole numbers between frames may count frames, and say nothing about the rate.
 
     Parameters
     ----------
-    sequence : (row,) numbers of the sequences, ascending, where a frame rate that contradicts the times is refused.
+    sequence : (row,) numbers of the sequences, ascending, where a frame rate that contradicts the times is refused; or,
+        where it is an `attribute` of this name, replaced with a warning.
     """
     of_dates = times.values.dtype.kind in "mM"
     if sequence is not None and metadata.frame_rate is not None:
-        _require_rate(metadata.frame_rate, metadata.time_unit, times.values, step, sequence)
+        rate = _agreed_rate(metadata.frame_rate, metadata.time_unit, times.values, step, sequence, attribute)
+        metadata = dataclasses.replace(metadata, frame_rate=rate)
     kind = {"M": "date", "m": "duration"}.get(times.values.dtype.kind)
     metadata = dataclasses.replace(metadata, time_kind=kind, time_zone=times.zone)
     if step is None:
@@ -216,21 +224,26 @@ def state_clock(metadata: Metadata, times: Times, step: Any, sequence: np.ndarra
     return dataclasses.replace(metadata, frame_rate=1 / step_length(step, times.values))
 
 
-def _require_rate(rate: float, unit: str | None, times: np.ndarray, step: Any, sequence: np.ndarray) -> None:
+def _agreed_rate(
+    rate: float, unit: str | None, times: np.ndarray, step: Any, sequence: np.ndarray, attribute: str | None
+) -> float:
     of_dates = times.dtype.kind in "mM"
     if of_dates and unit not in (None, "s"):
-        return
+        return rate
     if step is None:
         gaps = np.diff(times)[np.diff(sequence) == 0]
         gaps = gaps / SECOND if of_dates else gaps
     else:
         gaps = np.array([step_length(step, times)])
     gap = float(np.median(gaps)) if len(gaps) else 0.0
-    if gap > 0 and (of_dates or gap != round(gap)) and abs(gap * rate - 1) > 0.01:
-        raise ValueError(
-            f"metadata.frame_rate is {rate:g}, but times are {gap:.6g}{' s' * of_dates} apart, which is {1 / gap:.6g} "
-            "frames in one unit of time: correct it, or leave it out"
-        )
+    if gap <= 0 or (not of_dates and gap == round(gap)) or abs(gap * rate - 1) <= 0.01:
+        return rate
+    if attribute:
+        return rate_of_times(gap, rate, attribute)
+    raise ValueError(
+        f"metadata.frame_rate is {rate:g}, but times are {gap:.6g}{' s' * of_dates} apart, which is {1 / gap:.6g} "
+        "frames in one unit of time: correct it, or leave it out"
+    )
 
 
 def rate_of_times(gap: float, stated: float | None, name: str) -> float:

@@ -3,8 +3,7 @@
 Movebank attribute dictionary: ``visible`` is false where a row is marked as an outlier by an algorithm, by a person or
 at import, unless a person marked it as valid.
 
-Snyder (1987), "Map projections: a working manual", eq. 5-3, 22-4, 22-5 and 25-2: the azimuthal equidistant projection
-of the sphere.
+Snyder (1987), "Map projections: a working manual", chapter 25: the azimuthal equidistant projection of the sphere.
 """
 
 from __future__ import annotations
@@ -16,18 +15,16 @@ from typing import Any
 import numpy as np
 
 from ethogram.models.arguments import warn_user
+from ethogram.models.data.angles import great_circle, heading
 from ethogram.models.data.columns import Columns, as_names
 from ethogram.models.data.labels import label_texts
 from ethogram.models.data.metadata import ColumnName, Metadata
-from ethogram.models.data.steps_and_turns import EARTH_RADIUS
 from ethogram.models.data.table_kinds import NULLS
 from ethogram.models.data.tables import file_rules, read_table
 from ethogram.models.data.trajectories import Label, Trajectories, check
 
-__all__ = ["EARTH", "project", "read_movebank"]
+__all__ = ["project", "read_movebank"]
 
-EARTH = 1000 * EARTH_RADIUS
-"""Mean radius of the Earth, in metres."""
 ANIMALS = ("individual-local-identifier", "individual-id", "tag-local-identifier", "tag-id")
 MARKS = ("algorithm-marked-outlier", "import-marked-outlier", "manually-marked-outlier")
 
@@ -196,11 +193,6 @@ def project(degrees: np.ndarray) -> np.ndarray:
         return np.full(np.shape(degrees), np.nan)
     mean = np.nanmean(there, axis=1)  # also across the date line
     centre = np.arctan2(mean[1], mean[0]), np.arctan2(mean[2], np.hypot(mean[0], mean[1]))
-    apart = longitude - centre[0]
-    east = np.cos(latitude) * np.sin(apart)
-    north = np.cos(centre[1]) * np.sin(latitude) - np.sin(centre[1]) * np.cos(latitude) * np.cos(apart)
-    inner = np.sin(centre[1]) * np.sin(latitude) + np.cos(centre[1]) * np.cos(latitude) * np.cos(apart)
-    sine = np.hypot(east, north)
-    angle = np.arctan2(sine, inner)
-    stretch = np.where(sine > 1e-12, angle / np.where(sine > 1e-12, sine, 1), 1)
-    return EARTH * np.stack([stretch * east, stretch * north], axis=1)
+    metres = 1000 * great_circle(np.rad2deg(centre), degrees)
+    direction = heading(*centre, longitude, latitude)
+    return metres[:, None] * np.stack([np.cos(direction), np.sin(direction)], axis=1)

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from ethogram.models.arguments import warn_user
-from ethogram.models.data.file_names import NameRule, is_path
+from ethogram.models.data.file_names import NameRule, existing_file, is_path
 from ethogram.models.data.times import rate_of_times
 from ethogram.models.data.trajectories import Trajectories
-from ethogram.models.tracking.pose import Poses, existing_file, pose_trajectories, read_poses
+from ethogram.models.tracking.pose import Poses, pose_trajectories, read_poses
 
 __all__ = ["from_movement"]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +15,7 @@ from ethogram.models.data.file_names import NameRule, Paths, find_files, label_o
 from ethogram.models.data.metadata import Metadata
 from ethogram.models.data.trajectories import Trajectories
 
-__all__ = ["ONE", "Poses", "existing_file", "pose_trajectories", "read_poses"]
+__all__ = ["ONE", "Poses", "pose_trajectories", "read_poses"]
 
 ONE = "individual"
 """Name of the animal in files that name none."""
@@ -58,16 +57,6 @@ def read_poses(
             labels.setdefault("group", str(path.with_suffix("")))
         items.append(pose_trajectories(poses, labels=labels, **settings))
     return items[0] if len(items) == 1 else Trajectories(**concatenated(items, list(map(str, paths))))
-
-
-def existing_file(path: str | os.PathLike, endings: Sequence[str], fix: str) -> Path:
-    """The path; FileNotFoundError or ValueError unless it is a file with one of the endings."""
-    found = Path(path)
-    if not any(found.name.lower().endswith(ending) for ending in endings):
-        raise ValueError(f"path is {str(path)!r}, whose name ends in none of {', '.join(endings)}: {fix}")
-    if not found.is_file():
-        raise FileNotFoundError(f"path is {str(path)!r}: there is no such file")
-    return found
 
 
 def pose_trajectories(

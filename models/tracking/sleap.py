@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from ethogram.models.arguments import require_room, warn_user
-from ethogram.models.data.file_names import NameRule, Paths
+from ethogram.models.data.file_names import NameRule, Paths, existing_file
 from ethogram.models.data.trajectories import Trajectories
-from ethogram.models.tracking.pose import Poses, existing_file, read_poses
+from ethogram.models.tracking.pose import Poses, read_poses
 
 __all__ = ["read_sleap"]
 

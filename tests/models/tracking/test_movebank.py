@@ -7,8 +7,9 @@ import pytest
 
 from ethogram import tracking
 from ethogram.models.data import step_and_turn
-from ethogram.models.tracking.movebank import EARTH, project
+from ethogram.models.tracking.movebank import project
 
+EARTH = 6371008.8
 HEADER = "event-id,visible,timestamp,location-long,location-lat,sensor-type,individual-local-identifier\n"
 ROWS = """1,true,2010-05-01 12:00:00.000,24.10,-1.50,gps,Ngele
 3,true,2010-05-01 14:01:00.000,24.12,-1.52,gps,Ngele
