@@ -62,6 +62,9 @@ def read_list(
     elif step is not None or snap is not False:
         given = "snap" if step is None else "step"
         raise ValueError(f"{given} is given without time: pass time=, one array of times per sequence")
+    marks = _joined(lists["observed"]) if "observed" in lists else None
+    if marks is not None and marks.dtype != np.bool_ and marks.size:
+        raise TypeError(f"observed has dtype {marks.dtype}: pass booleans")
     rows = FrameRows(
         sequence=sequence,
         frame=frame,
@@ -72,7 +75,7 @@ def read_list(
             for field in ("states", "actions", "stay")
             if field in lists
         },
-        observed=_marks(lists["observed"]) if "observed" in lists else None,
+        observed=None if marks is None else marks.astype(bool),
         times=None if times is None else times.values,
     )
     return pad_rows(rows, columns, missing, metadata, coded=coded_fields(codes))
@@ -180,10 +183,3 @@ def _feature_columns(arrays: list[np.ndarray]) -> Column:
             raise TypeError(f"observations[{number}] has dtype {array.dtype}: pass floats or integers")
     values = _joined(arrays)
     return Column(values, is_nan(values))
-
-
-def _marks(arrays: list[np.ndarray]) -> np.ndarray:
-    marks = _joined(arrays)
-    if marks.dtype != np.bool_ and marks.size:
-        raise TypeError(f"observed has dtype {marks.dtype}: pass booleans")
-    return marks.astype(bool)

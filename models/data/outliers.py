@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ethogram.models.arguments import warn_user
-from ethogram.models.data.angles import period_of
+from ethogram.models.data.angles import period_of, position_features
 from ethogram.models.data.metadata import Metadata
 from ethogram.models.data.spikes import find_spikes
 
@@ -66,11 +66,13 @@ def warn_of_outliers(
             ratio, speed, row, feature = max(steps)
             how = f"beside a step of {speed:.3g} per frame, {ratio:.3g} times a usual one"
             count = f"{len({step[2:] for step in steps})} values are beside such a step"
+    positions, _ = position_features(metadata, values.shape[1])
+    fix = ", or pass max_speed= to from_table" if feature in positions else ""
     names = metadata.feature_names
     name = repr(names[feature]) if names else str(feature)
     warn_user(
         f"feature {name} of sequence {place(int(rows.sequence[row]))} is {values[row, feature]:g} at {rows.when(row)}, "
-        f'{how} ({count}): correct them, or set them to NaN and pass missing="nan"',
+        f'{how} ({count}): correct them, or set them to NaN and pass missing="nan"{fix}',
     )
 
 

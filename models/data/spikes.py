@@ -14,11 +14,8 @@ __all__ = ["find_spikes"]
 MOST_IN_A_ROW = 3
 """Fixes one after the other that may be spikes: where there are more, the animal was."""
 
-LARGE, LEAST, RARE = 0.95, 20, 0.02
-"""The usual speed is one that the share LARGE of LEAST steps or more other than zero do not exceed; errors are RARE."""
-
-FAR, FAST, FASTEST = 50.0, 20.0, 50.0
-"""Implausible speeds: FAR usual ones; of metres a second FAST ones if 20 usual ones are less, and always FASTEST."""
+FASTEST = 50.0
+"""Metres a second that no animal is taken to move, where units and times tell its speed."""
 
 
 def find_spikes(
@@ -29,7 +26,7 @@ def find_spikes(
     place: Callable[[int], str],
     max_speed: Any = None,
 ) -> tuple[np.ndarray, str]:
-    """Spikes at ``max_speed`` of `Trajectories.from_table`; where it is None, at a speed that is implausible.
+    """Spikes at ``max_speed`` of `Trajectories.from_table`; where it is None, at FASTEST.
 
     They are coordinates (row, feature), with a warning, which is empty where there are none.
 
@@ -64,19 +61,14 @@ def find_spikes(
         return np.where(later, length / np.where(later, clock[end] - clock[start], 1), 0)
 
     steps = speed(slice(None, -1), slice(1, None))
-    limit, usual = max_speed, np.inf
-    if max_speed is None:
-        moving = np.sort(steps[steps > 0])
-        if len(moving) < LEAST:
-            return removed, ""
-        usual = moving[int(LARGE * len(moving))]
-        unit = (metadata.feature_units or [""] * values.shape[1])[features[0]]
-        in_metres = of_dates and (on_globe or unit in ("m", "metres", "meters"))
-        limit = min(max(20 * usual, FAST), FASTEST) if in_metres else FAR * usual
+    unit = (metadata.feature_units or [""] * values.shape[1])[features[0]]
+    if max_speed is None and not (of_dates and (on_globe or unit in ("m", "metres", "meters"))):
+        return removed, ""
+    limit = FASTEST if max_speed is None else max_speed
     spike = _spikes(
         own, steps > limit, lambda start, end: own[start] == own[end] and speed(start, end) <= limit
     )
-    if not spike.any() or (max_speed is None and spike.mean() > RARE and limit != FASTEST):
+    if not spike.any():
         return removed, ""
     removed[np.ix_(fixes[spike], features)] = True
     row = fixes[spike][0]
@@ -84,8 +76,8 @@ def find_spikes(
     if max_speed is not None:
         return removed, f"{what}were taken as missing: steps to and from them exceed max_speed={limit:g}"
     return removed, (
-        f"{what}are out of reach: steps to and from them are faster than {limit:.3g}, and {usual:.3g} is usual; "
-        "correct them, or take them as missing: set them to NaN, or pass max_speed= to from_table"
+        f"{what}are out of reach: steps to and from them are faster than {limit:g} metres a second; correct them, or "
+        "take them as missing: set them to NaN, or pass max_speed= to from_table"
     )
 
 

@@ -73,12 +73,8 @@ def _without_zone(column: Any, name: str) -> tuple[Any, str | None]:
         utc = [entry.astimezone(datetime.UTC).replace(tzinfo=None) for entry in entries]
     except OverflowError:
         raise ValueError(f"{name} has dates that are before the year 1 or after 9999 in UTC") from None
-    return np.array(utc, dtype="datetime64[us]"), _common_zone([entry.tzinfo for entry in entries])
-
-
-def _common_zone(zones: list[Any]) -> str:
-    names = {str(getattr(zone, "key", None) or zone) for zone in zones}
-    return names.pop() if len(names) == 1 else "UTC"
+    zones = {str(getattr(entry.tzinfo, "key", None) or entry.tzinfo) for entry in entries}
+    return np.array(utc, dtype="datetime64[us]"), zones.pop() if len(zones) == 1 else "UTC"
 
 
 def _parsed(values: np.ndarray, name: str, day_first: bool | None) -> tuple[np.ndarray, str | None]:
@@ -144,19 +140,12 @@ def step_length(step: Any, times: np.ndarray, name: str = "step") -> float:
     if times.dtype.kind in "mM":
         length = _seconds(step, name)
     elif isinstance(step, numbers.Real) and not isinstance(step, bool | np.bool_ | np.timedelta64):
-        length = _float(step)
+        length = float(step) if abs(step) < 1e300 else np.inf
     else:
         raise TypeError(f"step is {step!r}, but times are numbers: give a number")
     if not 0 < length < np.inf:
         raise ValueError(f"{name} is {step}: it must be positive and finite")
     return length
-
-
-def _float(step: Any) -> float:
-    try:
-        return float(step)
-    except OverflowError:
-        return np.inf
 
 
 def _seconds(step: Any, name: str) -> float:

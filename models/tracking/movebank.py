@@ -139,7 +139,7 @@ def read_movebank(
     others = {field: name for field, name in labels.items() if field != "agent" and name is not None}
     for field, name in others.items():
         label, absent = columns[name].take(order)
-        rows[field] = np.where(absent, None, label.astype(object))
+        rows[field] = np.where(absent, np.array(None), label.astype(object))
     read = read_table(
         rows,
         "animal",

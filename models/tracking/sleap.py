@@ -89,7 +89,12 @@ def _of_analysis(path: Path) -> Poses:
             )
         dims = file["tracks"].attrs.get("dims")
         order: tuple[str, ...] = MATLAB if file.attrs.get("transpose", True) else PYTHON
-        order = order if dims is None else _axes(dims, path)
+        try:
+            order = order if dims is None else tuple(map(str, json.loads(dims)))
+        except (TypeError, ValueError):
+            raise ValueError(
+                f"{path} has tracks whose dims are {dims!r}: expected the axes {', '.join(MATLAB)}, in any order"
+            ) from None
         require_room(f"tracks of {path}", file["tracks"].shape, float, "export fewer frames")
         tracks = np.asarray(file["tracks"], float)
         nodes, names = (_texts(file[name]) for name in ("node_names", "track_names"))
@@ -112,16 +117,6 @@ def _of_analysis(path: Path) -> Poses:
             )
         scores = np.transpose(scores, [own.index(axis) for axis in ("frame", "track", "node")])
     return Poses(position, scores, names, nodes, path.name.partition(".")[0])
-
-
-def _axes(dims: Any, path: Path) -> tuple[str, ...]:
-    """Axes of an array by its attribute `dims`, a list of names in JSON."""
-    try:
-        return tuple(map(str, json.loads(dims)))
-    except (TypeError, ValueError):
-        raise ValueError(
-            f"{path} has tracks whose dims are {dims!r}: expected the axes {', '.join(MATLAB)}, in any order"
-        ) from None
 
 
 def _texts(values: Any) -> list[str]:
