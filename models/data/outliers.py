@@ -133,13 +133,7 @@ def _far_steps(
 def warn_of_unobserved(
     observed: np.ndarray, agent: Any, names: Any, place: Callable[[int], str] = str
 ) -> None:
-    """Warn of sequences of which no frame (sequence, time) is observed.
-
-    Parameters
-    ----------
-    agent, names : number of the agent of each sequence, and names of the agents, which messages give; None for none.
-    place : how messages call a sequence.
-    """
+    """Warn of sequences of which no frame (sequence, time) is observed, by the names of their agents where known."""
     empty = np.flatnonzero(~observed.any(axis=1))
     if len(empty):
         first = int(empty[0])

@@ -28,12 +28,8 @@ def find_spikes(
 ) -> tuple[np.ndarray, str]:
     """Spikes at ``max_speed`` of `Trajectories.from_table`; where it is None, at FASTEST.
 
-    They are coordinates (row, feature), with a warning, which is empty where there are none.
-
-    Parameters
-    ----------
-    values, known : (row, feature) observations, and which of them there are.
-    rows : sequences, frames and times, put together by sequence and in order of time.
+    They are coordinates (row, feature), with a warning, which is empty where there are none; of `values`, which are
+    `known`, in rows put together by sequence and in order of time.
     """
     removed = np.zeros_like(values, bool)
     features, on_globe = position_features(metadata, values.shape[1], max_speed is not None)

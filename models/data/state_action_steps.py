@@ -38,11 +38,7 @@ class AgentSteps(NamedTuple):
 def read_steps(data: Trajectories, num_states: int, num_actions: int, said: bool) -> AgentSteps:
     """Traces step by step, with the evidence of ``data.stay`` where `said`.
 
-    Parameters
-    ----------
-    data : states and actions (sequence, time), and lengths.
-    num_states, num_actions : S and A, above every state and action.
-    said : whether to read ``data.stay``; else all of it is unknown.
+    States and actions (sequence, time) are below `num_states` and `num_actions`; what was not `said` is unknown.
     """
     for name in ("states", "actions"):
         if getattr(data, name) is None:

@@ -62,29 +62,24 @@ def frame_numbers(
 ) -> np.ndarray:
     """Frame of each row, counted from the first time of its clock; not decreasing within a sequence.
 
-    Parameters
-    ----------
-    times : (row,) numbers, dates or durations, put together by sequence.
-    step : time between frames; None counts the rows and requires equally spaced times.
-    rows : which row of which sequence each time is.
-    name : of the time column, for messages.
-    snap : how far, in steps, times may be moved to their frame; True for half a step.
-    duplicates : ``"error"`` or None (where the caller has no such argument) refuse several rows in a frame.
+    `times` (row,) are numbers, dates or durations, put together by sequence, of a column that messages call `name`;
+    `step`, `snap` and `duplicates` are as in ``Trajectories.from_table``. None, where a caller has no duplicates,
+    refuses several rows in a frame.
     """
 
     def said(row: int) -> str:
         return f"{name} of sequence {rows.place(int(rows.sequence[row]))} is {times[row]} in {rows.row(row)}"
 
-    def refuse(wrong: np.ndarray, fault: Callable[[int, str], str]) -> None:
+    def refuse(wrong: np.ndarray, fault: Callable[[int], str]) -> None:
         if wrong.any():
             row = int(wrong.argmax())
-            raise ValueError(f"{said(row)}{fault(row, rows.row(row - 1))}")
+            raise ValueError(f"{said(row)}{fault(row)}")
 
     furthest = read_snap(snap, step)
     if len(times) == 0:
         return np.zeros(0, np.int64)
     if times.dtype.kind == "f":
-        refuse(~np.isfinite(times), lambda row, earlier: ": times are finite")
+        refuse(~np.isfinite(times), lambda row: ": times are finite")
     elapsed = _since_earliest(times)
     gap = np.diff(elapsed, prepend=elapsed[0])
     later = np.diff(rows.sequence, prepend=-1) == 0
@@ -94,11 +89,11 @@ def frame_numbers(
             count, among = int(same.sum()), len(np.unique(rows.sequence[same]))
             how_many = f"{count} such row{'s' * (count > 1)} in {among} sequence{'s' * (among > 1)}"
             argument = "" if duplicates is None else ', or pass duplicates="first" or "mean"'
-            refuse(same, lambda row, earlier: f", {fault} {earlier} ({how_many}): {fix}{argument}")
+            refuse(same, lambda row: f", {fault} {rows.row(row - 1)} ({how_many}): {fix}{argument}")
 
     refuse(
         later & (gap < 0),
-        lambda row, earlier: f", before {times[row - 1]} in {earlier}: sort the table by {name}",
+        lambda row: f", before {times[row - 1]} in {rows.row(row - 1)}: sort the table by {name}",
     )
     fix = "drop repeated rows, or name more columns in sequence=, such as the agent's"
     refuse_repeated(later & (gap == 0), "and so it is in", fix)
@@ -119,25 +114,20 @@ def frame_numbers(
 
     refuse(
         (position == position.max()) & (position >= np.iinfo(np.int32).max),
-        lambda row, earlier: f", {position[row]:.3g} {since(row)}: pass step= in the units of the times",
+        lambda row: f", {position[row]:.3g} {since(row)}: pass step= in the units of the times",
     )
     frame = np.rint(position).astype(np.int64)
     off = np.abs(position - frame)
+    most = TOLERANCE if furthest is None else furthest + 1e-9
+    fix = "correct it, or pass a larger snap="
     if furthest is None:
-        refuse(
-            off > TOLERANCE,
-            lambda row, earlier: (
-                f", {position[row]:.6g} {since(row)}: correct step=, resample to regular times, or pass snap=True "
-                "to move times to the nearest frame"
-            ),
-        )
-    else:
-        refuse(
-            off > furthest + 1e-9,
-            lambda row, earlier: (
-                f", {off[row]:.6g} of a step off its frame, more than snap={furthest:g} of a step: correct it"
-            ),
-        )
+        fix = "correct step=, resample to regular times, or pass snap=True to move times to the nearest frame"
+    refuse(
+        off > most,
+        lambda row: (
+            f", {position[row]:.6g} {since(row)}, more than {most:.3g} of a step off its frame: {fix}"
+        ),
+    )
     refuse_repeated(
         later & (np.diff(frame, prepend=-1) == 0), "in the same frame as", f"step={step} is too long"
     )

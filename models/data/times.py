@@ -130,17 +130,14 @@ def _dates(texts: list[str], name: str, day_first: bool | None) -> list[datetime
 
 
 def step_length(step: Any, times: np.ndarray, name: str = "step") -> float:
-    """The step in the units of ``times``, in seconds where these are dates or durations.
-
-    Parameters
-    ----------
-    step : a number where times are numbers; else a ``datetime.timedelta``, a ``numpy.timedelta64``, or a string
-        or offset of pandas, such as "10min".
-    """
+    """The step in the units of ``times``, a number; of dates or durations in seconds, of a duration of any kind."""
     if times.dtype.kind in "mM":
         length = _seconds(step, name)
     elif isinstance(step, numbers.Real) and not isinstance(step, bool | np.bool_ | np.timedelta64):
-        length = float(step) if abs(step) < 1e300 else np.inf
+        try:
+            length = float(step)
+        except OverflowError:
+            length = np.inf
     else:
         raise TypeError(f"step is {step!r}, but times are numbers: give a number")
     if not 0 < length < np.inf:

@@ -37,11 +37,6 @@ def egocentric(
     swapped : of frames in which the axis turns by more than a right angle and back within five frames, as where a
         tracker takes the nose for the tail: ``"warn"`` counts them, ``"missing"`` takes them as missing, ``"keep"``
         keeps them. Left in, they become a state of their own, or end bouts.
-
-    Warns
-    -----
-    UserWarning
-        There are frames that look swapped, with their number.
     """
     check(data)
     require_one_of("swapped", swapped, ("warn", "missing", "keep"))

@@ -149,12 +149,3 @@ def test_episodes_with_times_share_the_clock_of_their_group():
     times = [[0, 1, 2], [1, 2]]
     data = Trajectories.from_episodes(map(Episode, times), time=times, step=1, group=[0, 0])
     assert data.observed.tolist() == [[True] * 3, [False, True, True]]
-
-
-def test_lengths_of_a_dataset_are_whole_numbers():
-    import xarray as xr
-
-    x = (("sequence", "time", "feature"), np.zeros((2, 1, 1)))
-    for lengths in (np.array([None, None], object), np.array([1.0, 1.0])):
-        with pytest.raises(TypeError, match="lengths has dtype"):
-            Trajectories.from_xarray(xr.Dataset({"observations": x, "lengths": (("sequence",), lengths)}))
