@@ -89,13 +89,10 @@ def read_dataset(
 def metadata_variables(metadata: Metadata) -> tuple[dict[str, Any], dict[str, Any]]:
     """Coordinates and attributes, as ``xarray.Dataset`` takes them, that :func:`read_metadata` reads."""
     coords: dict[str, Any] = {}
-    if metadata.feature_names is not None:
-        coords["feature"] = ("feature", list(metadata.feature_names))
-    if metadata.feature_units is not None:
-        coords["feature_units"] = ("feature", list(metadata.feature_units))
-    for field in VOCABULARIES:
-        if getattr(metadata, field) is not None:
-            coords[field] = (field, list(getattr(metadata, field)))
+    for field in ("feature_names", "feature_units", *VOCABULARIES):
+        if (names := getattr(metadata, field)) is not None:
+            dim = "feature" if field.startswith("feature") else field
+            coords[dim if field == "feature_names" else field] = (dim, list(names))
     attributes = {field: getattr(metadata, field) for field in ATTRIBUTES}
     return coords, {field: value for field, value in attributes.items() if value is not None}
 

@@ -46,9 +46,9 @@ def read_movebank(
     """Trajectories of tables of Movebank: one sequence per animal, from its first position to its last.
 
     Features are ``longitude`` and ``latitude`` in degrees, or with `metres` east and north of the mean position, and
-    those that are asked for. Times are in UTC, as Movebank has them. Rows
-    without a position, or marked as outliers, are as if they were not there: times without another row are missing
-    frames. Animals without a position are left out.
+    those that are asked for. Times are in UTC, as Movebank has them. Rows without a position, or marked as outliers, are
+    as if they were not there: times without another row are missing frames. Rows without an animal, and animals without
+    a position, are left out. Warnings count marked rows and rows without an animal, and name animals without a position.
 
     Parameters
     ----------
@@ -64,11 +64,6 @@ def read_movebank(
     agent, group, subject : columns, or read from the names of files, as in `Trajectories.from_table`. Agents are by
         default the animals of the first column that Movebank has for them.
     duplicates, max_speed : as in `Trajectories.from_table`, speeds in metres per second.
-
-    Warns
-    -----
-    UserWarning
-        Rows were left out, or taken as missing for their marks: how many. Animals without a position: which.
     """
     rules, labels = file_rules({"agent": agent, "group": group, "subject": subject})
     columns = Columns(

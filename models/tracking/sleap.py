@@ -40,8 +40,8 @@ def read_sleap(
 
     Features are ``nose.x``, ``nose.y``, ... in pixels. Tracks should be proofread: each is taken as one animal, and the
     second of two tracks called ``fly`` is ``fly (2)``. In projects, what a person placed comes before what was
-    predicted, and a file without tracks is of one animal. A frame that has a track twice, or
-    several animals without any tracks, is refused.
+    predicted, and a file without tracks is of one animal. A frame that has a track twice, or several animals without any
+    tracks, is refused; animals without a track, where others have one, are left out with a warning.
 
     Parameters
     ----------
@@ -52,11 +52,6 @@ def read_sleap(
         find; points that people labelled have no score.
     keypoints, individuals : names of nodes and tracks to read, in this order; all by default.
     agent, group, subject : labels of the files, as in `read_deeplabcut`.
-
-    Warns
-    -----
-    UserWarning
-        Animals without a track, where others have one, were left out, or videos after the first.
     """
     return read_poses(
         path,
