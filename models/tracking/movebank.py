@@ -46,9 +46,9 @@ def read_movebank(
     """Trajectories of tables of Movebank: one sequence per animal, from its first position to its last.
 
     Features are ``longitude`` and ``latitude`` in degrees, or with `metres` east and north of the mean position, and
-    those that are asked for. Times are in UTC, as Movebank has them. Rows without a position, or marked as outliers, are
-    as if they were not there: times without another row are missing frames. Rows without an animal, and animals without
-    a position, are left out. Warnings count marked rows and rows without an animal, and name animals without a position.
+    those that are asked for. Times are in UTC, as Movebank has them. Rows without a position, or marked as outliers,
+    are as if they were not there: times without another row are missing frames. Rows without an animal, and animals
+    without a position, are left out. Warnings count marked rows and rows without an animal, and name such animals.
 
     Parameters
     ----------

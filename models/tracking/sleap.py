@@ -40,8 +40,8 @@ def read_sleap(
 
     Features are ``nose.x``, ``nose.y``, ... in pixels. Tracks should be proofread: each is taken as one animal, and the
     second of two tracks called ``fly`` is ``fly (2)``. In projects, what a person placed comes before what was
-    predicted, and a file without tracks is of one animal. A frame that has a track twice, or several animals without any
-    tracks, is refused; animals without a track, where others have one, are left out with a warning.
+    predicted, and a file without tracks is of one animal. A frame that has a track twice, or several animals without
+    any tracks, is refused; animals without a track, where others have one, are left out with a warning.
 
     Parameters
     ----------
