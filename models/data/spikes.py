@@ -14,8 +14,8 @@ __all__ = ["find_spikes"]
 MOST_IN_A_ROW = 3
 """Fixes one after the other that may be spikes: where there are more, the animal was."""
 
-FASTEST = 50.0
-"""Metres a second that no animal is taken to move, where units and times tell its speed."""
+FASTEST = 30.0
+"""Metres a second that no animal is taken to go out and back at, where units and times tell its speed."""
 
 
 def find_spikes(
