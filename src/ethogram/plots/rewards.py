@@ -21,7 +21,6 @@ __all__ = [
     "cell_map",
     "coverage_curve",
     "grid_cells",
-    "intent_rewards",
     "learning_curve",
     "relevance_forest",
     "reward_band",
@@ -66,10 +65,8 @@ def reward_map(
             f"values has shape {cells.shape}: give ({size * size},) finite numbers, one per cell"
         )
     axes = axes_or_new(ax, (4.6, 3.8))
-    low, high = (None, None) if limits is None else limits
-    image = axes.imshow(cells.reshape(size, size), origin="lower", cmap=cmap, vmin=low, vmax=high)
-    if label is not None:
-        axes.figure.colorbar(image, ax=axes, label=label)
+    cell_map(cells, np.stack(np.divmod(np.arange(size * size), size), -1), axes, label, cmap, limits)
+    axes.invert_yaxis()
     if visited is not None:
         times = np.asarray(visited, float)
         if times.shape != cells.shape:
@@ -77,7 +74,6 @@ def reward_map(
         y, x = np.divmod(np.flatnonzero(times), size)
         area = 60 * times[times > 0] / times.max()
         axes.scatter(x, y, s=area, facecolors="none", edgecolors="white", linewidths=0.9)
-    axes.set(xticks=[], yticks=[])
     default_title(axes, label or "reward")
     return axes
 
@@ -95,7 +91,8 @@ def grid_cells(mdp: Any, grid: tuple[int, int] | None = None) -> np.ndarray | No
     if grid is not None:
         if len(grid) != 2 or grid[0] * grid[1] != count:
             raise ValueError(
-                f"grid is {grid}: give numbers of rows and columns, whose product is {count} states"
+                f"grid is {grid}: give numbers of rows and columns, whose product is {count} states; where cells are "
+                "missing, name the states of the MDP by row and column, such as '0,3'"
             )
         return np.stack(np.divmod(np.arange(count), grid[1]), axis=-1)
     named = [re.fullmatch(r"\D*(\d+)\D+(\d+)\D*", name) for name in mdp.state_names or ()]
@@ -135,11 +132,20 @@ def _moves(transitions: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return state, action, reached[state, action]
 
 
-def cell_map(values: ArrayLike, cells: np.ndarray, ax: Any, label: str, cmap: str = "viridis") -> Any:
+def cell_map(
+    values: ArrayLike,
+    cells: np.ndarray,
+    ax: Any,
+    label: str | None,
+    cmap: str = "viridis",
+    limits: tuple[float | int, float | int] | None = None,
+) -> Any:
     """Heat map of values (state,) at cells (state, 2) of :func:`grid_cells`; blank where no state is."""
     image = np.full(cells.max(0) + 1, np.nan)
     image[tuple(cells.T)] = values
-    ax.figure.colorbar(ax.imshow(image, cmap=cmap), ax=ax, label=label, fraction=0.046, pad=0.04)
+    shown = ax.imshow(image, cmap=cmap, clim=limits)
+    if label is not None:
+        ax.figure.colorbar(shown, ax=ax, label=label, fraction=0.046, pad=0.04)
     ax.set(xticks=[], yticks=[])
     return ax
 
@@ -206,25 +212,15 @@ def relevance_forest(
     draw_intervals(axes, rows, samples[:, shown], colour, [labels[place] for place in shown], median=True)
     axes.set_xscale("log")
     axes.xaxis.get_minor_locator().set_params(subs=(2, 5))  # labels of all would overlap
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.xaxis.set_minor_formatter("{x:g}")
     axes.set_xlabel("relevance" if len(shown) == count else f"relevance, the largest {len(shown)} of {count}")
     default_title(axes, "relevance of the features")
     return axes
 
 
 def reward_intervals(draws: ArrayLike, ax: Any = None, *, names: Sequence[str]) -> Any:
-    """Means and central 90 % intervals of rewards (draw, reward), at most the forty highest, the highest on top."""
-    values = np.asarray(draws, float)
-    shown = np.argsort(-values.mean(0), kind="stable")[:MOST_REWARDS]
-    axes = axes_or_new(ax, (5, 0.2 * len(shown) + 1))
-    rows = np.arange(len(shown))[::-1]
-    draw_intervals(axes, rows, values[:, shown], SERIES[0], [names[at] for at in shown])
-    axes.set_xlabel("reward, deviation from its mean")
-    default_title(axes, "rewards: mean and 90 % interval")
-    return axes
-
-
-def intent_rewards(draws: ArrayLike, ax: Any = None, *, names: Sequence[str]) -> Any:
-    """Means and central 90 % intervals of rewards (draw, intent, reward), one colour per intent.
+    """Means and central 90 % intervals of rewards (draw, intent, reward), one colour per intent, the highest on top.
 
     At most forty intervals, of the rewards that are highest in some intent.
     """
@@ -237,8 +233,8 @@ def intent_rewards(draws: ArrayLike, ax: Any = None, *, names: Sequence[str]) ->
     for intent, colour in enumerate(category_colours(count)):
         draw_intervals(axes, rows + beside[intent], values[:, intent, shown], colour)
     axes.set_yticks(rows, [names[at] for at in shown], fontsize="small")
-    axes.set(xlabel="reward, deviation from its mean", ylim=(-0.5, len(shown) - 0.5))
-    default_title(axes, "rewards by intent: mean and 90 % interval")
+    axes.set(xlabel="reward, deviation from its mean", ylim=(-0.6, len(shown) - 0.4))
+    default_title(axes, f"rewards{' by intent' if count > 1 else ''}: mean and 90 % interval")
     return axes
 
 
