@@ -152,9 +152,7 @@ def draw_rewards(fit: Any, figure: Any, grid: tuple[int, int] | None = None, **s
     names, values = _reward_draws(fit)
     rewards = [at for at, name in enumerate(names) if "reward[" in name]
     places = [_inside(names[at]) for at in rewards]
-    draws = values[:, rewards].reshape(
-        len(values), -1, fit.model.num_points
-    )  # (draw, intent or subject, reward)
+    draws = values[:, rewards].reshape(len(values), -1, fit.model.num_points)  # by intent or subject
     cells, narrow = grid_cells(fit.model.mdp, grid), figure.get_figwidth() < NARROW
     if cells is not None:  # averages over actions where these have rewards of their own
         draws = draws.reshape(*draws.shape[:2], len(cells), -1).mean(-1)
@@ -185,9 +183,9 @@ def draw_rewards(fit: Any, figure: Any, grid: tuple[int, int] | None = None, **s
     else:
         cell_map(draws[:, 0].mean(0), cells, panels[0], "reward, centred")
         default_title(panels[0], "posterior mean" if spread else "estimate")
-    if spread:
-        cell_map(draws[:, 0].std(0), cells, panels[1], "standard deviation", "magma")
-        default_title(panels[1], "posterior sd")
+        if spread:
+            cell_map(draws[:, 0].std(0), cells, panels[1], "standard deviation", "magma")
+            default_title(panels[1], "posterior sd")
     if not fit.has_draws:
         panels[0].set_title("rewards of the linear baseline")
     if learned:
