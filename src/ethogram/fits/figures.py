@@ -154,8 +154,10 @@ def draw_rewards(fit: Any, figure: Any, grid: tuple[int, int] | None = None, **s
     places = [_inside(names[at]) for at in rewards]
     draws = values[:, rewards].reshape(len(values), -1, fit.model.num_points)  # by intent or subject
     cells, narrow = grid_cells(fit.model.mdp, grid), figure.get_figwidth() < NARROW
-    if cells is not None:  # averages over actions where these have rewards of their own
-        draws = draws.reshape(*draws.shape[:2], len(cells), -1).mean(-1)
+    of_pairs = fit.model.features.ndim > 2
+    if cells is not None:  # averages over available actions where these have rewards of their own
+        available = np.asarray(fit.model.mdp.legal()) if of_pairs else True
+        draws = draws.reshape(*draws.shape[:2], len(cells), -1).mean(-1, where=available)
     if fit.model.switches:
         above, below = figure.subfigures(2, 1) if narrow or cells is not None else figure.subfigures(1, 2)
         if cells is None:
@@ -181,7 +183,8 @@ def draw_rewards(fit: Any, figure: Any, grid: tuple[int, int] | None = None, **s
     if cells is None:
         reward_intervals(values[:, None, rewards], panels[0], names=[f"reward[{place}]" for place in places])
     else:
-        cell_map(draws[:, 0].mean(0), cells, panels[0], "reward, centred")
+        label = "reward, centred" + ", mean of actions" * of_pairs
+        cell_map(draws[:, 0].mean(0), cells, panels[0], label)
         default_title(panels[0], "posterior mean" if spread else "estimate")
         if spread:
             cell_map(draws[:, 0].std(0), cells, panels[1], "standard deviation", "magma")

@@ -129,7 +129,8 @@ def of_rewards(fit: Any) -> Findings:
     rows = rows.sort_values("mean", ascending=False, kind="stable").head(MOST_REWARDED)
     rows.index = rows.index.str.partition("[").get_level_values(2).str.removesuffix("]")
     best = rows.iloc[0]
-    interval = f" (90 % interval {best['lower']:.3g} to {best['upper']:.3g})" if "lower" in rows else ""
+    uncertain = "lower" in rows and best["lower"] < best["upper"]  # not of a point estimate
+    interval = f" (90 % interval {best['lower']:.3g} to {best['upper']:.3g})" if uncertain else ""
     of = " and ".join(fit.model.site_layout(fit.data)[0]["reward"]).replace("expert", "subject")
     above = f"{best['mean']:.3g} above the mean reward{interval}"
     sentence = f"The largest reward is that of {of} {rows.index[0]}, {above}."
