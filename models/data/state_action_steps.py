@@ -49,7 +49,7 @@ def read_steps(data: Trajectories, num_states: int, num_actions: int, said: bool
     states, actions = (np.asarray(x).astype(np.int64) for x in (data.states, data.actions))
     inside = np.arange(states.shape[1]) < np.asarray(data.lengths)[:, None]
     actions = np.where(inside & np.asarray(data.observed), actions, -1)
-    rule = f", outside 0..{num_states - 1}: a trace cannot miss a state; cut it there"
+    rule = f", outside 0..{num_states - 1}; where one is missing (-1), make the steps before and after it two sequences"
     refuse(inside & ((states < 0) | (states >= num_states)), "data.states", states, rule)
     rule = f", outside -1..{num_actions - 1} (-1 is missing)"
     refuse(inside & ((actions < -1) | (actions >= num_actions)), "data.actions", actions, rule)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -133,47 +133,62 @@ def draw_rewards(fit: Any, figure: Any, grid: tuple[int, int] | None = None, **s
         raise TypeError(f"a figure of one reward takes grid=, and no {', '.join(shown)}")
     names, values = _reward_draws(fit)
     rewards = [at for at, name in enumerate(names) if "reward[" in name]
-    draws = values[:, rewards].reshape(len(values), fit.model.num_intents or 1, -1)
-    places = [_inside(names[at]) for at in rewards[: draws.shape[-1]]]
+    places = [_inside(names[at]) for at in rewards]
+    draws = values[:, rewards].reshape(len(values), -1, fit.model.num_points)  # by intent or subject
     cells, narrow = grid_cells(fit.model.mdp, grid), figure.get_figwidth() < NARROW
-    if cells is not None:  # averages over actions where these have rewards of their own
-        draws = draws.reshape(*draws.shape[:2], len(cells), -1).mean(-1)
+    of_pairs = fit.model.features.ndim > 2
+    if cells is not None:  # averages over available actions where these have rewards of their own
+        available = np.asarray(fit.model.mdp.legal()) if of_pairs else True
+        draws = draws.reshape(*draws.shape[:2], len(cells), -1).mean(-1, where=available)
     if fit.model.switches:
         above, below = figure.subfigures(2, 1) if narrow or cells is not None else figure.subfigures(1, 2)
         if cells is None:
-            shortened = [place.partition(", ")[2] for place in places]
+            shortened = [place.partition(", ")[2] for place in places[: draws.shape[-1]]]
             axes = reward_intervals(draws, above.subplots(), names=shortened)
             axes.set_ylabel(", ".join(("state", "action")[: fit.model.features.ndim - 1]))
         else:
-            for intent, axes in enumerate(above.subplots(1, draws.shape[1], squeeze=False)[0]):
-                axes = reward_map(
-                    draws[:, intent].mean(0), cells, axes, label=f"mean reward, intent {intent}"
-                )
-                axes.set_title("")
+            _draw_maps(draws, cells, above, [f"intent {name}" for name in fit.state_names])
         draw_states(fit, below.subplots(), "intent", **shown)
         return
-    learned = fit.has_draws and isinstance(fit.model.relevance_prior, Distribution)
-    count = int(learned) + (1 if cells is None else 1 + fit.has_draws)
-    panels = figure.subplots(*((count, 1) if narrow else (1, count)), squeeze=False).ravel()
-    if cells is None:
-        reward_intervals(draws, panels[0], names=[f"reward[{place}]" for place in places])
-    else:
-        reward_map(draws[:, 0].mean(0), cells, panels[0], label="reward, centred")
-        panels[0].set_title("posterior mean", fontsize="medium")
-    if cells is not None and fit.has_draws:
-        reward_map(draws[:, 0].std(0), cells, panels[1], label="standard deviation", cmap="magma")
-        panels[1].set_title("posterior sd", fontsize="medium")
-    if not fit.has_draws:
-        panels[0].set_title("rewards of the linear baseline")
-    if not learned:
+    if cells is not None and draws.shape[1] > 1:
+        owners = [place.partition(", ")[0] for place in places[:: fit.model.num_points]]
+        _draw_maps(draws, cells, figure, [f"subject {name}" for name in owners])
         return
     relevance = [at for at, name in enumerate(names) if name.startswith("relevance[")]
-    used = [at for at in relevance if (values[:, at] > 0).all()]  # Levine's estimate has zeros
-    panels[-1].set_title("relevance of the features", fontsize="medium")
-    if used:
-        relevance_forest(values[:, used], panels[-1], names=[_inside(names[at]) for at in used])
+    learned = fit.has_draws and isinstance(fit.model.relevance_prior, Distribution)
+    learned = learned and np.ptp(values[:, relevance]) > 0  # else they are held where they began, or all zero
+    spread = cells is not None and bool(np.ptp(draws, axis=0).any())
+    count = 1 + spread + learned
+    heights = (3, 1)[:count] if narrow and cells is None else None
+    shape = (count, 1) if narrow else (1, count)
+    panels = figure.subplots(*shape, squeeze=False, height_ratios=heights).ravel()
+    if cells is None:
+        reward_intervals(values[:, None, rewards], panels[0], names=[f"reward[{place}]" for place in places])
     else:
-        panels[-1].set(xticks=[], yticks=[], xlabel="all are 0")
+        label = "reward, centred" + ", mean of actions" * of_pairs
+        reward_map(draws[:, 0].mean(0), cells, panels[0], label=label)
+        panels[0].set_title("posterior mean" if spread else "estimate", fontsize="medium")
+        if spread:
+            reward_map(draws[:, 0].std(0), cells, panels[1], label="standard deviation", cmap="magma")
+            panels[1].set_title("posterior sd", fontsize="medium")
+    if not fit.has_draws:
+        panels[0].set_title("rewards of the linear baseline")
+    if learned:
+        used = [at for at in relevance if (values[:, at] > 0).all()]  # Levine's estimate has zeros
+        relevance_forest(values[:, used], panels[-1], names=[_inside(names[at]) for at in used])
+        panels[-1].set_title("relevance of the features", fontsize="medium")
+
+
+def _draw_maps(draws: np.ndarray, cells: np.ndarray, figure: Any, owners: Sequence[str]) -> None:
+    """Mean rewards of intents or subjects, of draws (draw, owner, state), in colours of one scale."""
+    columns = min(len(owners), 2 if figure.figure.get_figwidth() < NARROW else 4)
+    panels = figure.subplots(-(-len(owners) // columns), columns, squeeze=False).ravel()
+    means = draws.mean(0)
+    for mean, owner, axes in zip(means, owners, panels, strict=False):
+        reward_map(mean, cells, axes, label=f"mean reward, {owner}", limits=(means.min(), means.max()))
+        axes.set_title("")
+    for axes in panels[len(owners) :]:
+        axes.set_axis_off()
 
 
 def _reward_draws(fit: Any) -> tuple[list[str], np.ndarray]:

@@ -37,14 +37,15 @@ def of_states(fit: Any) -> Findings:
     budget, dwell = fit.time_budget(), fit.dwell_times()
     shown = budget[budget["mean"] >= LEAST_SHARE].sort_values("mean", ascending=False, kind="stable")
     unit = fit.data.metadata.time_unit if fit.data.metadata.frame_rate else None
-    called = {name: f"state {name}" if str(name).isdigit() else str(name) for name in shown.index}
+    kind = "intent" if "intent" in fit.model.label_dims else "state"
+    called = {name: f"{kind} {name}" if str(name).isdigit() else str(name) for name in shown.index}
     sentences = [
         f"{called[name]}: {100 * row['mean']:.1f} % of the recorded time (90 % interval {100 * row['lower']:.1f} to "
         f"{100 * row['upper']:.1f} %){_bouts(dwell['mean'][name], unit)}."
         for name, row in shown.iterrows()
     ]
     if len(shown) < len(budget):
-        held = f"{len(budget) - len(shown)} states hold less than {100 * LEAST_SHARE:g} % of the time each."
+        held = f"{len(budget) - len(shown)} {kind}s hold less than {100 * LEAST_SHARE:g} % of the time each."
         sentences.append(held)
     tables = {"Shares of the time": budget, "Durations of bouts": dwell, "Next states": fit.transitions()}
     for field in ("group", "agent"):
@@ -128,8 +129,9 @@ def of_rewards(fit: Any) -> Findings:
     rows = rows.sort_values("mean", ascending=False, kind="stable").head(MOST_REWARDED)
     rows.index = rows.index.str.partition("[").get_level_values(2).str.removesuffix("]")
     best = rows.iloc[0]
-    interval = f" (90 % interval {best['lower']:.3g} to {best['upper']:.3g})" if "lower" in rows else ""
-    of = "state" if fit.model.features.ndim == 2 else "state and action"
+    uncertain = "lower" in rows and best["lower"] < best["upper"]  # not of a point estimate
+    interval = f" (90 % interval {best['lower']:.3g} to {best['upper']:.3g})" if uncertain else ""
+    of = " and ".join(fit.model.site_layout(fit.data)[0]["reward"]).replace("expert", "subject")
     above = f"{best['mean']:.3g} above the mean reward{interval}"
     sentence = f"The largest reward is that of {of} {rows.index[0]}, {above}."
     columns = [column for column in ("mean", "lower", "upper") if column in rows]

@@ -25,7 +25,6 @@ from ethogram.inference.draws import Draws, ExportsDraws
 from ethogram.inference.export import to_arviz
 from ethogram.inference.sampled_paths import sampled_paths
 from ethogram.models.arguments import require_integer
-from ethogram.models.conjugate_model import overrides
 from ethogram.models.data import Trajectories
 from ethogram.plots.axes import figure_or_new, show_plainly
 
@@ -171,8 +170,7 @@ class Fit:
         given = self._data(data)
         if given is self.data and num_draws in self._paths:
             return self._paths[num_draws]
-        described = self.draws().model
-        model = described if overrides(described, "observation") else described.scoring_model()
+        model = self.draws().model
         model.check(given)
         require_free_states(model, given, "sampled paths (fit.states() has the most probable ones)")
         draws = some_draws(self, num_draws)
@@ -353,7 +351,8 @@ class Fit:
         ----------
         figure : empty matplotlib Figure to draw into; a new one of pyplot, which notebooks show, where None.
         settings : of hidden states ``window``, ``agents`` and ``by``, as of
-            :func:`~ethogram.plots.role_timelines`; of rewards also ``grid``, numbers of rows and columns.
+            :func:`~ethogram.plots.role_timelines`; of rewards also ``grid``, numbers of rows and columns
+            where neither names of states, such as ``"0,3"``, nor moves say it.
 
         Returns
         -------

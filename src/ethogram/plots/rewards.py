@@ -36,6 +36,7 @@ def reward_map(
     ax: Any = None,
     *,
     visited: ArrayLike | None = None,
+    limits: tuple[float | int, float | int] | None = None,
     label: str = "reward",
     cmap: str = "viridis",
 ) -> Any:
@@ -47,6 +48,7 @@ def reward_map(
     cells : (state, 2) rows, 0 above, and columns; or the side length of a square that is numbered from below.
     ax : axes to draw into.
     visited : (state,) visits of the demonstrations, drawn as rings whose area grows with the count.
+    limits : of the colour scale, to compare maps; default: those of the values.
     label : of the colour bar.
     cmap : colour map.
     """
@@ -60,7 +62,7 @@ def reward_map(
     axes = axes_or_new(ax, (4.6, 3.8))
     image = np.full(places.max(0) + 1, np.nan)
     image[tuple(places.T)] = numbers
-    shown = axes.imshow(image, origin=origin, cmap=cmap)
+    shown = axes.imshow(image, origin=origin, cmap=cmap, clim=limits)
     axes.figure.colorbar(shown, ax=axes, label=label, fraction=0.046, pad=0.04)
     if visited is not None:
         times = np.asarray(visited, float)
@@ -87,7 +89,8 @@ def grid_cells(mdp: Any, grid: tuple[int, int] | None = None) -> np.ndarray | No
     if grid is not None:
         if len(grid) != 2 or grid[0] * grid[1] != count:
             raise ValueError(
-                f"grid is {grid}: give numbers of rows and columns, whose product is {count} states"
+                f"grid is {grid}: give numbers of rows and columns, whose product is {count} states; where cells are "
+                "missing, name the states of the MDP by row and column, such as '0,3'"
             )
         return np.stack(np.divmod(np.arange(count), grid[1]), axis=-1)
     named = [re.fullmatch(r"\D*(\d+)\D+(\d+)\D*", name) for name in mdp.state_names or ()]
@@ -146,13 +149,15 @@ def relevance_forest(relevance: ArrayLike, ax: Any = None, *, names: Sequence[st
     draw_intervals(axes, rows, samples[:, shown], SERIES[0], [labels[at] for at in shown], median=True)
     axes.set_xscale("log")
     axes.xaxis.get_minor_locator().set_params(subs=(2, 5))  # labels of all would overlap
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.xaxis.set_minor_formatter("{x:g}")
     axes.set_xlabel("relevance" if len(shown) == count else f"relevance, the largest {len(shown)} of {count}")
     default_title(axes, "relevance of the features")
     return axes
 
 
 def reward_intervals(draws: ArrayLike, ax: Any = None, *, names: Sequence[str]) -> Any:
-    """Means and central 90 % intervals of rewards (draw, intent, reward), one colour per intent.
+    """Means and central 90 % intervals of rewards (draw, intent, reward), one colour per intent, the highest on top.
 
     At most forty intervals, of the rewards that are highest in some intent.
     """
@@ -165,6 +170,6 @@ def reward_intervals(draws: ArrayLike, ax: Any = None, *, names: Sequence[str]) 
     for intent, colour in enumerate(category_colours(count)):
         draw_intervals(axes, rows + beside[intent], values[:, intent, shown], colour)
     axes.set_yticks(rows, [names[at] for at in shown], fontsize="small")
-    axes.set(xlabel="reward, deviation from its mean", ylim=(-0.5, len(shown) - 0.5))
+    axes.set(xlabel="reward, deviation from its mean", ylim=(-0.6, len(shown) - 0.4))
     default_title(axes, f"rewards{' by intent' * (count > 1)}: mean and 90 % interval")
     return axes

@@ -154,7 +154,7 @@ def test_tables_leave_out_states_that_no_path_has():
     budget = pandas.DataFrame({"mean": [0.5, 0.0, 0.5]}, pandas.Index(["0", "1", "2"], name="state"))
     pairs = pandas.MultiIndex.from_product([budget.index, budget.index], names=["state", "next_state"])
     found = SimpleNamespace(
-        model=object(),
+        model=SimpleNamespace(label_dims=("state", "next_state")),
         state_names=("0", "1", "2"),
         data=SimpleNamespace(metadata=Metadata(), group=None, agent=None),
         time_budget=lambda: budget.assign(lower=0.0, upper=1.0),
