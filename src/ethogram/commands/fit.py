@@ -71,14 +71,26 @@ NEEDED = {
 TAKEN = {
     "roles": ("reader", "num_roles", "emission", "step_and_turn", "zero_steps", "smallest", "egocentric"),
     "intents": (*FRAMES, "num_states", "num_actions", "truncation"),
-    "choices": ("option", "subject", "weight", "available", "kappa", *TABLES),
+    "choices": ("option", "subject", "units", "weight", "available", "constants", "kappa", *TABLES),
     "rewards": (*FRAMES, "state_features"),
 }
 """Further arguments that a model takes."""
 
+
+def _units(text: str) -> list[str]:
+    return [unit.strip() for unit in text.split(",")]
+
+
 COUNT, POSITIVE = integer(1), number(0, float("inf"), "a positive number")
 GROUPS: dict[str, dict[str, tuple[str, Any, str]]] = {
     "tables": {
+        "features": (
+            "COLUMNS",
+            column_names,
+            "feature columns (roles, choices), or further ones of Movebank",
+        ),
+        "units": ("UNITS", _units, "units of the features in their order, such as km,rad or euro,min"),
+        "subject": ("COLUMN", str, "subject of each sequence, or who chose"),
         "sep": ("C", str, "separator (that of the ending: comma, or tab of .tsv)"),
         "decimal": ("C", str, "decimal mark (.)"),
     },
@@ -91,17 +103,10 @@ GROUPS: dict[str, dict[str, tuple[str, Any, str]]] = {
         "duplicates": ("error|first|mean", str, "what rows of one time are (error)"),
         "agent": ("COLUMN", str, "agent of each sequence, or file: the name of the file"),
         "group": ("COLUMN", str, "demonstration of each sequence"),
-        "subject": ("COLUMN", str, "subject of each sequence"),
         "states": ("COLUMN", str, "integers or names (intents, rewards)"),
         "actions": ("COLUMN", str, "integers or names (intents, rewards)"),
     },
     "roles": {
-        "features": ("COLUMNS", column_names, "feature columns; also of choices and Movebank"),
-        "units": (
-            "UNITS",
-            lambda text: text.split(","),
-            "units of the features in their order, such as km,rad",
-        ),
         "step_and_turn": ("", bool, "features are x, y or lon, lat: take steps and turns"),
         "zero_steps": ("error|missing|offset", str, "what steps of length 0 are (error)"),
         "smallest": ("LENGTH", POSITIVE, "of zero steps with --zero-steps offset"),
@@ -127,6 +132,7 @@ GROUPS: dict[str, dict[str, tuple[str, Any, str]]] = {
         "chosen": ("COLUMN", str, "1 in the row of the chosen option, else 0"),
         "available": ("COLUMN", str, "1 in rows that could be chosen, else 0"),
         "weight": ("COLUMN", str, "how often a decision counts"),
+        "constants": ("yes|no", str, "whether each option has a constant of its own (yes with --option)"),
         "kappa": ("V", POSITIVE, "prior variance of the values (25)"),
     },
     "rewards": {

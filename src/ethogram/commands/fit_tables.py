@@ -143,13 +143,11 @@ def _features(arguments: argparse.Namespace, features: Any) -> tuple[Any, list[s
     """Features, of a table in this order, or what is made of them; and lines that make them."""
     reader = arguments.reader or "table"
     if reader == "table":
-        units = [unit.strip() for unit in arguments.units or usual_units(arguments.features)]
-        if len(units) != len(arguments.features):
-            raise ValueError(
-                f"--units has {len(units)} entries, --features {len(arguments.features)}: give one per feature"
-            )
-        unit_of = dict(zip(arguments.features, units, strict=True))
-        named = {"feature_units": [unit_of[name] for name in features]} if any(units) else {}
+        unit_of = dict(
+            zip(arguments.features, _units(arguments, usual_units(arguments.features)), strict=True)
+        )
+        units = [unit_of[name] for name in features]
+        named = {"feature_units": units} if any(units) else {}
         data, line = _frames(arguments, named, features=features)
     else:
         metres = {"metres": not arguments.step_and_turn} if reader == "movebank" else {}
@@ -170,6 +168,16 @@ def _features(arguments: argparse.Namespace, features: Any) -> tuple[Any, list[s
             data, line = _made("data", "ethogram.step_and_turn", data, **given)
         lines.append(line)
     return data, lines
+
+
+def _units(arguments: argparse.Namespace, usual: list[str]) -> list[str]:
+    """Units of the features, one for each."""
+    units = arguments.units or usual
+    if len(units) != len(arguments.features):
+        raise ValueError(
+            f"--units has {len(units)} entries, --features {len(arguments.features)}: give one per feature"
+        )
+    return units
 
 
 def _intents(arguments: argparse.Namespace) -> Program:
@@ -199,11 +207,13 @@ def _count(given: int | None, argument: str, codes: Any, names: Iterable[str] | 
 
 def _choices(arguments: argparse.Namespace) -> Program:
     names = ("decision", "option", "chosen", "features", "subject", "weight", "available", *TABLES)
-    metadata = ethogram.Metadata(name=_name(arguments))
+    units = None if arguments.units is None else _units(arguments, [])
+    metadata = ethogram.Metadata(name=_name(arguments), feature_units=units)
     data, line = _read("ethogram.Decisions.from_table", arguments, names, metadata=metadata)
     if not (np.asarray(data.choice) >= 0).any():
         raise ValueError(f"--chosen is {arguments.chosen!r}, and no row of it is 1: mark the chosen options")
-    model = ethogram.NoisyMDP(arguments.kappa or 25.0, kind="features")
+    constants = arguments.constants or ("yes" if arguments.option else "no")
+    model = ethogram.NoisyMDP(arguments.kappa or 25.0, kind="features", action_rewards=constants == "yes")
     return Program(data, (line,), lambda size: model)
 
 

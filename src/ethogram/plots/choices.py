@@ -70,7 +70,7 @@ def value_marginals(
             np.asarray(truth, float), rows, "x", color="black", markersize=9, markeredgewidth=2, label="truth"
         )
     axes.axvline(0, color="0.8", linewidth=1, zorder=0)
-    axes.set_ylim(-0.6, count)  # room for the legend above the first row
+    axes.set_ylim(-0.6, count - 0.4 * (not legend))  # room for the legend above the first row
     axes.set_xlabel("value")
     if legend:
         axes.legend(frameon=False, fontsize=9, loc="upper left", ncols=2)

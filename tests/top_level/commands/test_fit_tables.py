@@ -202,7 +202,10 @@ def test_choices_of_a_long_table(reached, tmp_path):
     words += ["--features", "hours", "--kappa", "4", "--setting", "num_chains=2"]
     model, data = fit_of(reached, tmp_path, table, *words)
     assert data.features[..., 0].tolist() == [[2.5, 1, 0], [3, 0, 0.5]] and data.choice.tolist() == [0, 2]
-    assert (model.kappa, model.kind) == (4.0, "features")
+    assert (model.kappa, model.kind, model.action_rewards) == (4.0, "features", True)
+    words += ["--constants", "no", "--units", "h"]
+    model, data = fit_of(reached, tmp_path, table, *words)
+    assert not model.action_rewards and data.metadata.feature_units == ("h",)
     assert reached["settings"] == {"progress_bar": False, "num_chains": 2}
 
 
