@@ -28,6 +28,7 @@ def find_spikes(
     metadata: Metadata,
     place: Callable[[int], str],
     max_speed: Any = None,
+    any_two: bool = False,
 ) -> tuple[np.ndarray, str]:
     """Spikes at ``max_speed`` of `Trajectories.from_table`; where it is None, at a speed that is implausible.
 
@@ -36,10 +37,11 @@ def find_spikes(
     Parameters
     ----------
     values, known : (row, feature) observations, and which of them there are.
+    any_two : whether two features are positions, whatever they are called.
     rows : sequences, frames and times, put together by sequence and in order of time.
     """
     removed = np.zeros_like(values, bool)
-    features, on_globe = position_features(metadata, values.shape[1], max_speed is not None)
+    features, on_globe = position_features(metadata, values.shape[1], any_two or max_speed is not None)
     if max_speed is not None:
         require_number("max_speed", max_speed, above=0)
         if not features:
@@ -86,7 +88,7 @@ def find_spikes(
         return removed, f"{what}were taken as missing: steps to and from them exceed max_speed={limit:g}"
     return removed, (
         f"{what}are out of reach: steps to and from them are faster than {limit:.3g}, and {usual:.3g} is usual; "
-        "correct them, or take them as missing: set them to NaN, or pass max_speed= to from_table"
+        "correct them, or take them as missing: set them to NaN, or pass max_speed="
     )
 
 

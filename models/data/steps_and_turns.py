@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from ethogram.models.arguments import require_number, require_one_of
-from ethogram.models.data.angles import EARTH_RADIUS, coordinates_of, great_circle
+from ethogram.models.arguments import require_number, require_one_of, warn_user
+from ethogram.models.data.angles import EARTH_RADIUS, coordinates_of, great_circle, position_features
 from ethogram.models.data.outliers import warn_of_unobserved
+from ethogram.models.data.spikes import find_spikes
 from ethogram.models.data.trajectories import Trajectories, check
+from ethogram.models.data.write_table import own_times
 
 __all__ = ["EARTH_RADIUS", "step_and_turn"]
 
@@ -101,6 +104,8 @@ def step_and_turn(
         raise ValueError(
             'positions has longitudes beyond 360 degrees: give degrees, or coordinates="planar" for lengths'
         )
+    if not position_features(positions.metadata, 2)[0]:  # readers look at those that are called positions
+        _warn_of_spikes(positions, x[seen])
     step, leaving, arriving = (_planar if coordinates == "planar" else _great_circle)(x)
     rounding = 4 * np.finfo(dtype).eps * np.nanmax(np.abs(x), axis=(1, 2), initial=0)[:, None]
     zero = step <= (rounding if coordinates == "planar" else EARTH_RADIUS * np.deg2rad(rounding))
@@ -136,6 +141,17 @@ def step_and_turn(
         observed=observed,
         metadata=dataclasses.replace(positions.metadata, **names),
     )
+
+
+def _warn_of_spikes(positions: Trajectories, values: np.ndarray) -> None:
+    """Warn of recorded positions (row, 2) that are out of reach."""
+    seen = np.asarray(positions.observed)
+    times = own_times(positions.times, positions.metadata)
+    sequence, frame = np.nonzero(seen)
+    rows = SimpleNamespace(sequence=sequence, frame=frame, times=None if times is None else times[seen])
+    _, warning = find_spikes(values, ~np.isnan(values), rows, positions.metadata, str, any_two=True)
+    if warning:
+        warn_user(warning)
 
 
 def _planar(x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -20,7 +20,7 @@ from ethogram.commands.fit_emissions import emission_of, kinds_of, usual_units
 from ethogram.fits.as_code import as_code
 from ethogram.models.data import group_labels
 
-__all__ = ["Program", "read_models"]
+__all__ = ["Program", "as_flags", "read_models"]
 
 APART = 50.0
 """Relevance of the number of a state by which the rewards of any two states are independent a priori."""
@@ -42,7 +42,8 @@ PASSED = re.compile(
 class Program(NamedTuple):
     """Data, and the model of each size; where the model has no size to pick, `sizes` is (0,).
 
-    `lines` make the data in Python; `model` makes the model where its own code is long.
+    `lines` make the data in Python; `model` makes the model where its own code is long. `positions` are those that
+    steps and turns were made of.
     """
 
     data: Any
@@ -50,6 +51,7 @@ class Program(NamedTuple):
     make_model: Callable[[int], Any]
     sizes: tuple[int, ...] = (0,)
     model: str = ""
+    positions: Any = None
 
 
 def read_models(arguments: argparse.Namespace) -> Program:
@@ -74,9 +76,8 @@ def _made(name: str, function: str, first: Any, **named: Any) -> tuple[Any, str]
     return make(first, **named), text
 
 
-@contextlib.contextmanager
-def _of(place: str) -> Iterator[None]:
-    """Messages of Python functions, with the place in front, and arguments of the command in place of theirs."""
+def as_flags(message: str) -> str:
+    """A message of a Python function with arguments of the command in place of its own."""
 
     def spelled(match: re.Match[str]) -> str:
         asked, name, value = match["pass"] or "", match["name"], match["value"]
@@ -84,10 +85,16 @@ def _of(place: str) -> Iterator[None]:
             return asked + flag(name) + ("" if value in ("", "True") else f" {shlex.quote(value)}")
         return f"pass --read {name}={value}" if asked else match[0]
 
+    return PASSED.sub(spelled, re.sub(r"metadata\.(state|action)_names", "--transitions", message))
+
+
+@contextlib.contextmanager
+def _of(place: str) -> Iterator[None]:
+    """Messages of Python functions, with the place in front and as flags."""
     try:
         yield
     except (TypeError, ValueError) as error:
-        message = PASSED.sub(spelled, re.sub(r"metadata\.(state|action)_names", "--transitions", str(error)))
+        message = as_flags(str(error))
         raise ValueError(message if place in message else f"{place}: {message}") from error
 
 
@@ -121,11 +128,11 @@ def _name(arguments: argparse.Namespace) -> str:
 
 
 def _roles(arguments: argparse.Namespace) -> Program:
-    data, lines = _features(arguments, arguments.features)
+    data, lines, positions = _features(arguments, arguments.features)
     kinds, names = kinds_of(arguments.emission, data), data.metadata.feature_names
     together = sorted(names, key=lambda name: kinds.index(kinds[names.index(name)]))
     if names == tuple(arguments.features or ()) != tuple(together):  # of a table
-        data, lines = _features(arguments, together)
+        data, lines, positions = _features(arguments, together)
         kinds, names = [kinds[names.index(name)] for name in together], tuple(together)
     emission = emission_of(kinds, data)
     print("emission:", ", ".join(f"{name} {kind}" for name, (kind, _) in zip(names, kinds, strict=True)))
@@ -136,11 +143,13 @@ def _roles(arguments: argparse.Namespace) -> Program:
             f"--num-roles {sizes[0]}:{sizes[-1]} needs at least two {held_out} for held-out scores: give a single "
             "number"
         )
-    return Program(data, tuple(lines), lambda size: ethogram.RoleHMM(size, emission), sizes)
+    return Program(
+        data, tuple(lines), lambda size: ethogram.RoleHMM(size, emission), sizes, positions=positions
+    )
 
 
-def _features(arguments: argparse.Namespace, features: Any) -> tuple[Any, list[str]]:
-    """Features, of a table in this order, or what is made of them; and lines that make them."""
+def _features(arguments: argparse.Namespace, features: Any) -> tuple[Any, list[str], Any]:
+    """Features, of a table in this order, or what is made of them; lines that make them; positions of steps."""
     reader = arguments.reader or "table"
     if reader == "table":
         unit_of = dict(
@@ -152,7 +161,7 @@ def _features(arguments: argparse.Namespace, features: Any) -> tuple[Any, list[s
     else:
         metres = {"metres": not arguments.step_and_turn} if reader == "movebank" else {}
         data, line = _read(f"ethogram.tracking.read_{reader}", arguments, READERS[reader], **metres)
-    lines = [line]
+    lines, positions = [line], data if arguments.step_and_turn else None
     if arguments.egocentric is not None:
         if len(arguments.egocentric) != 2:
             raise ValueError("--egocentric needs two keypoints: give centre and heading, such as tail,nose")
@@ -167,7 +176,7 @@ def _features(arguments: argparse.Namespace, features: Any) -> tuple[Any, list[s
             given = _given(arguments, ("zero_steps", "smallest"))
             data, line = _made("data", "ethogram.step_and_turn", data, **given)
         lines.append(line)
-    return data, lines
+    return data, lines, positions
 
 
 def _units(arguments: argparse.Namespace, usual: list[str]) -> list[str]:

@@ -170,6 +170,29 @@ def test_steps_and_turns_of_positions(reached, tmp_path, capsys):
     assert "--step-and-turn: positions[0, 0]" in said and "pass --zero-steps missing, or" in said
 
 
+def test_warnings_name_flags():
+    warning = "33 positions are out of reach: set them to NaN, or pass max_speed="
+    assert fit_tables.as_flags(warning).endswith("or pass --max-speed")
+    assert fit_tables.as_flags('pass missing="nan"') == "pass --missing nan"
+
+
+def test_labels_are_read_from_names_of_files(reached, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("a1_wt", "a2_ko"):
+        (tmp_path / f"{name}.csv").write_text("x\n1\n2\n")
+    words = ["--model", "roles", "--num-roles", "1", "--features", "x"]
+    words += ["--agent", r"file:(a\d)", "--group", "file:_(wt|ko)", "--subject", "file"]
+    assert main(["fit", "*.csv", "--out", "out", *words]) == 2
+    data = reached["data"].metadata
+    assert (data.agent_names, data.group_names) == (("a1", "a2"), ("ko", "wt"))
+    assert data.subject_names == ("a1_wt", "a2_ko")
+    arguments = command_line._parser().parse_args(["fit", "*.csv", "--out", "out", *words])
+    code = call_as_code(
+        jax.random.key(0), reached["model"], None, "auto", {}, fit_tables.read_models(arguments).lines
+    )
+    assert code.startswith("import re\n") and "agent=re.compile('(a\\\\d)')" in code
+
+
 def test_files_of_tracking_have_readers(reached, tmp_path):
     """Movebank in metres, or as steps in kilometres; of DeepLabCut the keypoints that are asked for."""
     table = "timestamp,location-long,location-lat,individual-local-identifier\n"
