@@ -97,12 +97,7 @@ def choice_shares(model: NoisyMDP, draws: Any, data: Decisions, *, probability: 
 
 
 def marginal_effects(
-    model: NoisyMDP,
-    draws: Any,
-    data: Decisions,
-    feature: Any,
-    *,
-    probability: float | int = 0.9,
+    model: NoisyMDP, draws: Any, data: Decisions, feature: Any, *, probability: float | int = 0.9
 ) -> Band:
     """Derivative (option, option) of the first slot's share by a feature of the second slot.
 
@@ -120,39 +115,23 @@ def marginal_effects(
     number = _feature(model, data, feature)
     found, _ = _by_draw(_responses, model, draws, data, probability, number)
     unit, name = _unit_and_name(data, number)
-    slots = _slots(data)
-    axes = {"share of": slots, f"{name} of": slots}
+    axes = dict.fromkeys(("share of", f"{name} of"), _slots(data))
     return _band(found, probability, f"changes of shares by one {unit} more of {name}", axes)
 
 
 def elasticities(
-    model: NoisyMDP,
-    draws: Any,
-    data: Decisions,
-    feature: Any,
-    *,
-    probability: float | int = 0.9,
+    model: NoisyMDP, draws: Any, data: Decisions, feature: Any, *, probability: float | int = 0.9
 ) -> Band:
     """Elasticity (option, option) of the first slot's share with respect to a feature of the second slot.
 
     It is NaN for a slot that is legal in no decision of positive weight. Shares that underflow have accurate
-    elasticities, which are computed from their logarithms.
-
-    Parameters
-    ----------
-    feature : index or name.
-    model, draws, data, probability : as for :func:`choice_shares`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As :func:`marginal_effects`.
+    elasticities, which are computed from their logarithms. Parameters and errors are those of :func:`marginal_effects`.
     """
     number = _feature(model, data, feature)
     _, each = _by_draw(_responses, model, draws, data, probability, number)
     each[:, ~np.asarray(data.legal)[weights_of(data) > 0].any(0)] = np.nan
-    slots, (_, name) = _slots(data), _unit_and_name(data, number)
-    axes = {"share of": slots, f"{name} of": slots}
+    name = _unit_and_name(data, number)[1]
+    axes = dict.fromkeys(("share of", f"{name} of"), _slots(data))
     return _band(each, probability, f"elasticities of shares with respect to {name}", axes)
 
 

@@ -237,10 +237,9 @@ class Decisions(NamedTuple):
         >>> data.metadata.action_names, data.legal.tolist(), data.choice.tolist()
         (('bus', 'car', 'walk'), [[True, True, False], [True, False, True]], [1, 0])
         """
-        columns: dict[str, Any] = {"chosen": chosen, "option": option, "subject": subject, "weight": weight}
-        columns["available"] = available
         text = {"sep": sep, "decimal": decimal, "thousands": thousands, "encoding": encoding}
-        return cls._checked(*read_long(table, decision, features, metadata, text, **columns))
+        columns = (chosen, option, subject, weight, available)
+        return cls._checked(*read_long(table, decision, features, metadata, text, *columns))
 
     @classmethod
     def from_wide(
@@ -292,10 +291,8 @@ class Decisions(NamedTuple):
         >>> data.legal.tolist(), data.choice.tolist()
         ([[True, True], [True, False]], [1, 0])
         """
-        columns: dict[str, Any] = {"choice": choice, "legal": legal, "subject": subject, "weight": weight}
-        columns["base"] = base
         text = {"sep": sep, "decimal": decimal, "thousands": thousands, "encoding": encoding}
-        return cls._checked(*read_wide(table, features, metadata, text, **columns))
+        return cls._checked(*read_wide(table, features, metadata, text, choice, base, legal, subject, weight))
 
     @classmethod
     def _checked(

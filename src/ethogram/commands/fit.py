@@ -23,19 +23,11 @@ __all__ = ["READERS", "add_parser", "check_arguments", "flag", "run"]
 
 USAGE = "ethogram fit [-h] DATA [DATA ...] --model MODEL --out DIR [ARGUMENTS]"
 DESCRIPTION = """\
-Fits a model to a table, or to files of animal tracking, and writes to DIR
-
-  report.html               what was read and found, to be read in a browser
-  figure.png, figure.pdf    the figure
-  states.csv                times, features and state of every frame
-  time_budget.csv           shares of the time of agents, with intervals
-  bouts.csv                 begin, end and state of every bout
-  summary.csv               estimates with 90 % intervals
-  scores.png, scores.pdf    held-out scores by number of roles
-  fit.ethogram, fit.nc      for ethogram.load, for ArviZ
-
-states, time_budget and bouts are of roles and intents, scores of a range of
-roles: the least number within one standard error of the best is fitted."""
+Fits a model to a table, or to files of animal tracking. DIR gets a report for
+a browser, the figure, summary.csv with 90 % intervals, fit.ethogram for
+ethogram.load and fit.nc for ArviZ; of roles and intents states.csv with a row
+per frame, time_budget.csv and bouts.csv; of a range of roles their held-out
+scores: the least number within one standard error of the best is fitted."""
 EXAMPLES = """\
 emissions, of all features, one per feature in their order, or by name:
   --emission gaussian    --emission gamma,von-mises    --emission y=poisson
@@ -78,10 +70,6 @@ TAKEN = {
 """Further arguments that a model takes."""
 
 
-def _units(text: str) -> list[str]:
-    return [unit.strip() for unit in text.split(",")]
-
-
 COUNT, POSITIVE = integer(1), number(0, float("inf"), "a positive number")
 GROUPS: dict[str, dict[str, tuple[str, Any, str]]] = {
     "tables": {
@@ -90,7 +78,11 @@ GROUPS: dict[str, dict[str, tuple[str, Any, str]]] = {
             column_names,
             "feature columns (roles, choices), or further ones of Movebank",
         ),
-        "units": ("UNITS", _units, "units of the features in their order, such as km,rad or euro,min"),
+        "units": (
+            "UNITS",
+            lambda text: text.split(","),
+            "units of the features in their order, such as km,rad or euro,min",
+        ),
         "subject": ("LABEL", label, "subject of each sequence, or column of who chose"),
         "sep": ("C", str, "separator (that of the ending: comma, or tab of .tsv)"),
         "decimal": ("C", str, "decimal mark (.)"),

@@ -181,7 +181,7 @@ def _features(arguments: argparse.Namespace, features: Any) -> tuple[Any, list[s
 
 def _units(arguments: argparse.Namespace, usual: list[str]) -> list[str]:
     """Units of the features, one for each."""
-    units = arguments.units or usual
+    units = usual if arguments.units is None else [unit.strip() for unit in arguments.units]
     if len(units) != len(arguments.features):
         raise ValueError(
             f"--units has {len(units)} entries, --features {len(arguments.features)}: give one per feature"

@@ -5,7 +5,7 @@ from ethogram.domains.labyrinth import maze_occupancy
 from ethogram.plots.axes import density_of
 from ethogram.plots.behaviour import bout_durations, state_intervals, transition_intervals
 from ethogram.plots.checks import path_check, residual_autocorrelation, residual_quantiles
-from ethogram.plots.choices import error_curve, probability_band, reliability, value_marginals
+from ethogram.plots.choices import reliability, value_marginals
 from ethogram.plots.colours import category_colours, series_colour
 from ethogram.plots.imitation import failure_curves, policy_roles, step_curves
 from ethogram.plots.intents import intent_shares, intent_timeline
@@ -26,7 +26,6 @@ __all__ = [
     "elbo_traces",
     "episode_returns",
     "episode_timeline",
-    "error_curve",
     "failure_curves",
     "gap_bars",
     "intent_shares",
@@ -38,7 +37,6 @@ __all__ = [
     "pitch",
     "plan_marginals",
     "policy_roles",
-    "probability_band",
     "relevance_forest",
     "reliability",
     "residual_autocorrelation",

@@ -5,7 +5,7 @@ As in `ethogram.plots`, every function draws into Matplotlib axes and returns th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,15 +16,14 @@ from ethogram.plots.axes import (
     axes_or_new,
     default_title,
     density_of,
-    draw_band,
     draw_intervals,
     legend_beside,
     read_draws,
     read_names,
 )
-from ethogram.plots.colours import SERIES, series_colour
+from ethogram.plots.colours import SERIES
 
-__all__ = ["error_curve", "probability_band", "reliability", "value_marginals"]
+__all__ = ["reliability", "value_marginals"]
 
 
 def value_marginals(
@@ -75,80 +74,6 @@ def value_marginals(
     if legend:
         axes.legend(frameon=False, fontsize=9, loc="upper left", ncols=2)
     default_title(axes, "posterior of the values")
-    return axes
-
-
-def error_curve(
-    observations: ArrayLike | Sequence[int],
-    errors: Mapping[str, Any],
-    ax: Any = None,
-    *,
-    floors: Mapping[str, float] | None = None,
-) -> Any:
-    """Axes with choice errors against the number of training decisions.
-
-    Parameters
-    ----------
-    observations : (size,) numbers of training decisions.
-    errors : by name of a curve, (size,) errors, or (repetition, size), whose mean and standard error are drawn.
-    ax : axes to draw into.
-    floors : by name, the expected error of the oracle; a dotted line.
-    """
-    sizes = np.asarray(observations)
-    axes = axes_or_new(ax, (5, 3.5))
-    for number, (name, values) in enumerate(errors.items()):
-        shares = np.atleast_2d(np.asarray(values, float))
-        if shares.shape[1:] != sizes.shape:
-            raise ValueError(f"errors[{name!r}] has {shares.shape[1]} sizes, observations {len(sizes)}")
-        spread = shares.std(0, ddof=1) / np.sqrt(len(shares)) if len(shares) > 1 else None
-        axes.errorbar(
-            sizes, shares.mean(0), spread, marker="o", color=series_colour(number), capsize=3, label=name
-        )
-        if floors is not None and name in floors:
-            axes.axhline(floors[name], color=series_colour(number), linestyle=":", linewidth=1)
-    axes.set(xscale="log", xlabel="training decisions", ylabel="choice error", ylim=(0, None))
-    axes.set_xticks(sizes, [str(size) for size in sizes])
-    axes.minorticks_off()
-    axes.legend(frameon=False)
-    default_title(axes, "choice errors")
-    return axes
-
-
-def probability_band(
-    x: ArrayLike,
-    draws: ArrayLike,
-    ax: Any = None,
-    *,
-    seen: tuple[Any, Any, Any] | None = None,
-    colour: Any = SERIES[0],
-) -> Any:
-    """Axes with a probability along x: posterior mean and central 90 % interval, and observed shares.
-
-    Parameters
-    ----------
-    x : (point,).
-    draws : probabilities (draw, point), or (chain, draw, point).
-    ax : axes to draw into.
-    seen : places, observed shares and counts, each (bin,); error bars are one standard error.
-    colour : of the band.
-
-    Warns
-    -----
-    UserWarning
-        If the draws have fewer than 100 effective samples, or chains an r_hat above 1.01.
-    """
-    places = np.asarray(x, float)
-    given = read_draws(draws, places.size)
-    axes = axes_or_new(ax, (5, 3.5))
-    draw_band(axes, places, pooled_draws("probabilities", given), colour)
-    if seen is not None:
-        at, share, number = (np.asarray(part, float) for part in seen)
-        error = np.sqrt(np.maximum(share * (1 - share), 0.25 / np.maximum(number, 1)) / np.maximum(number, 1))
-        below = np.minimum(error, share)
-        axes.errorbar(at, share, (below, error), fmt="o", color="black", markersize=4, label="observed")
-    axes.set_ylabel("probability")
-    axes.legend(frameon=False)
-    default_title(axes, "posterior probability")
     return axes
 
 
