@@ -40,14 +40,7 @@ BEHAVIOUR = ("roles", "intents")
 
 
 def fit_table(arguments: argparse.Namespace) -> Fit:
-    """The fit of a table; prints what was read, picked and found, and writes the results.
-
-    Raises
-    ------
-    TypeError, ValueError
-        Arguments, files or their contents are not as expected, or the folder has results that may not be replaced.
-    OSError : a file cannot be read or written.
-    """
+    """The fit of a table; prints what was read, picked and found, and writes the results."""
     with warnings.catch_warnings():
         warnings.showwarning = _once()
         out = arguments.out

@@ -55,12 +55,7 @@ class Program(NamedTuple):
 
 
 def read_models(arguments: argparse.Namespace) -> Program:
-    """Data and model of checked arguments.
-
-    Raises
-    ------
-    TypeError, ValueError : a file, column or value is not as expected; the message names the argument or the file.
-    """
+    """Data and model of checked arguments."""
     return PROGRAMS[arguments.model](arguments)
 
 

@@ -17,6 +17,7 @@ from ethogram.models.hooks import HasHooks
 
 __all__ = ["as_code", "call_as_code"]
 
+IMPORTS = {"import re": "re.compile(", "import jax": "", "import numpy as np": "np.", "import ethogram": ""}
 MOST_NUMBERS = 60
 """Numbers of an array that is written out."""
 
@@ -50,12 +51,7 @@ def call_as_code(
             words.append(f"{name}={name}")
     text = "\n".join([*lines, f"fit = ethogram.fit({', '.join(words)})"])
     own = sorted({*re.findall(r"\b([\w.]+)\.[A-Z]\w*\(", text)} - {"ethogram"})
-    imports = [
-        *(["import re"] if "re.compile(" in text else []),
-        "import jax",
-        *(["import numpy as np"] if "np." in text else []),
-        "import ethogram",
-    ]
+    imports = [line for line, sign in IMPORTS.items() if sign in text]
     imports += [f"import {module}" for module in own]
     return "\n".join([*imports, "", text])
 
