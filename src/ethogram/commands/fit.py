@@ -130,7 +130,7 @@ GROUPS: dict[str, dict[str, tuple[str, Any, str]]] = {
         "available": ("COLUMN", str, "1 in rows that could be chosen, else 0"),
         "weight": ("COLUMN", str, "how often a decision counts"),
         "constants": ("yes|no", str, "whether each option has a constant of its own (yes with --option)"),
-        "kappa": ("V", POSITIVE, "prior variance of the values (25)"),
+        "kappa": ("V", POSITIVE, "prior variance of the values (25), of subjects among them (learned)"),
     },
     "rewards": {
         "transitions": ("FILE", Path, "CSV with state, action, next_state, probability"),

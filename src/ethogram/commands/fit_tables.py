@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpyro.distributions import HalfCauchy
 
 import ethogram
 from ethogram.commands.fit import FRAMES, GROUPS, READERS, TABLES, flag
@@ -217,8 +218,13 @@ def _choices(arguments: argparse.Namespace) -> Program:
     if not (np.asarray(data.choice) >= 0).any():
         raise ValueError(f"--chosen is {arguments.chosen!r}, and no row of it is 1: mark the chosen options")
     constants = arguments.constants or ("yes" if arguments.option else "no")
-    model = ethogram.NoisyMDP(arguments.kappa or 25.0, kind="features", action_rewards=constants == "yes")
-    return Program(data, (line,), lambda size: model)
+    kappa, code = arguments.kappa or 25.0, ""
+    if arguments.subject is not None and arguments.kappa is None:  # how subjects differ is learned
+        prior = "numpyro.distributions.HalfCauchy(1.0)"
+        kappa, rest = HalfCauchy(1.0), f"kind='features', action_rewards={constants == 'yes'}"
+        code = f"model = ethogram.NoisyMDP({prior}, {rest})"
+    model = ethogram.NoisyMDP(kappa, kind="features", action_rewards=constants == "yes")
+    return Program(data, (line,), lambda size: model, model=code)
 
 
 def _rewards(arguments: argparse.Namespace) -> Program:

@@ -114,6 +114,7 @@ TRIPS = "trip,mode,hours,taken\n7,car,1,0\n7,bus,2.5,1\n9,bus,3,0\n9,walk,.5,1\n
         ),
         (WALKS, "--model intents --sequence walk --agent walk --states s --actions a --seed 3".split()),
         (TRIPS, "--model choices --decision trip --option mode --chosen taken --features hours".split()),
+        (TRIPS, "--model choices --decision trip --subject trip --chosen taken --features hours".split()),
         (
             WALKS,
             "--model rewards --sequence walk --states s --actions a --discount .9 --transitions moves.csv".split(),
