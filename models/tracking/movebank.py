@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import numpy as np
 
@@ -42,13 +43,14 @@ def read_movebank(
     subject: Label = None,
     duplicates: str = "error",
     max_speed: float | int | None = None,
+    time_zone: str = "UTC",
 ) -> Trajectories:
     """Trajectories of tables of Movebank: one sequence per animal, from its first position to its last.
 
     Features are ``longitude`` and ``latitude`` in degrees, or with `metres` east and north of the mean position, and
-    those that are asked for. Times are in UTC, as Movebank has them. Rows without a position, or marked as outliers,
-    are as if they were not there: times without another row are missing frames. Rows without an animal, and animals
-    without a position, are left out. Warnings count marked rows and rows without an animal, and name such animals.
+    those that are asked for. Rows without a position, or marked as outliers, are as if they were not there: times
+    without another row are missing frames. Rows without an animal, and animals without a position, are left out.
+    Warnings count marked rows and rows without an animal, and name such animals.
 
     Parameters
     ----------
@@ -64,7 +66,13 @@ def read_movebank(
     agent, group, subject : columns, or read from the names of files, as in `Trajectories.from_table`. Agents are by
         default the animals of the first column that Movebank has for them.
     duplicates, max_speed : as in `Trajectories.from_table`, speeds in metres per second.
+    time_zone : that of dates and hours in tables and figures, such as ``"Africa/Nairobi"``. Movebank has its times in
+        UTC, and hours of the day are those of UTC by default.
     """
+    try:
+        ZoneInfo(time_zone)
+    except (KeyError, ValueError):
+        raise ValueError(f"time_zone is {time_zone!r}: give a name such as 'Africa/Nairobi'") from None
     rules, labels = file_rules({"agent": agent, "group": group, "subject": subject})
     columns = Columns(
         table,
@@ -150,7 +158,7 @@ def read_movebank(
         duplicates=duplicates,
         max_speed=max_speed,
     )
-    zone = "UTC" if read["metadata"].time_kind == "date" else None
+    zone = time_zone if read["metadata"].time_kind == "date" else None
     return check(Trajectories(**read | {"metadata": dataclasses.replace(read["metadata"], time_zone=zone)}))
 
 

@@ -38,6 +38,8 @@ NARROW, MARGINAL = 7.0, 2.4
 """Width of a figure below which its parts stand one below the other, and height of a marginal, in inches."""
 MOST_MARKED, LONGEST_MARK = 6, 3
 """Ellipses whose centres have names, and letters of these; more would overlap, and the colours are in the legend."""
+MOST_PANELS = 6
+"""Units of values that have an axis each."""
 MOST_ESTIMATES = 16
 """Estimates of a comparison of algorithms."""
 
@@ -123,8 +125,31 @@ def draw_states(fit: Any, axes: Any, name: str, **shown: Any) -> Any:
 
 
 def draw_choices(fit: Any, figure: Any) -> None:
-    names, values = fit._entries()
-    value_marginals(values, figure.subplots(), names=names)
+    """Values, each unit on an axis of its own; of subjects those of the population."""
+    names, draws = fit._entries()
+    data, features = fit.data, fit.data.metadata.feature_names or ()
+    units = dict(zip(features, data.metadata.feature_units or (), strict=False))
+    population = [name for name in names if "_loc[" in name]
+    panels: dict[str, dict[str, int]] = {}
+    for at, name in enumerate(names):
+        site, inside = name.partition("[")[0].removesuffix("_loc"), _inside(name)
+        if site not in ("v", "action_rewards") or (population and name not in population):
+            continue
+        label = "value"
+        if fit.model.kind == "features":
+            label = f"utility per {units.get(inside) or f'unit of {inside}'}"
+        panels.setdefault("constants of the options (utility)" if site != "v" else label, {})[inside] = at
+    if len(panels) > MOST_PANELS:
+        panels = {"value": {name: at for panel in panels.values() for name, at in panel.items()}}
+    sizes = [len(panel) + 1 for panel in panels.values()]
+    narrow = figure.get_figwidth() < NARROW
+    shape: Any = {"nrows": len(panels), "height_ratios": sizes} if narrow else {"ncols": len(panels)}
+    for axes, (label, panel) in zip(
+        figure.subplots(squeeze=False, **shape).ravel(), panels.items(), strict=True
+    ):
+        value_marginals(draws[..., [*panel.values()]], axes, names=[*panel], legend=False)
+        axes.set(xlabel=label, title="")
+    figure.suptitle("posterior density, mean and 90 % interval", fontsize="medium")
 
 
 def draw_rewards(fit: Any, figure: Any, grid: tuple[int, int] | None = None, **shown: Any) -> None:

@@ -93,30 +93,28 @@ def of_choices(fit: Any) -> Findings:
         ],
     }
     sentences = [f"{words} {few_names(which)}." for words, which in signs.items() if which]
-    bands = {name: marginal_effects(fit.model, fit.result.sites, data, at) for at, name in enumerate(names)}
-    slots = data.metadata.action_names or [f"option {slot}" for slot in range(data.legal.shape[1])]
-    rows = {
-        (name, slot): [100 * np.diagonal(part)[at] for part in (band.mean, band.lower, band.upper)]
-        for name, band in bands.items()
-        for at, slot in enumerate(slots)
-    }
-    index = pandas.MultiIndex.from_tuples(list(rows), names=["feature", "option"])
-    effect = pandas.DataFrame(list(rows.values()), index, ["mean", "lower", "upper"])
+    own = {}
+    for at, name in enumerate(names):
+        table = marginal_effects(fit.model, fit.result.sites, data, at).to_table().drop(columns="median")
+        option, changed = table.index.get_level_values(0), table.index.get_level_values(1)
+        own[name] = 100 * table[option == changed].droplevel(1)
+    effect = pandas.concat(own, names=["feature", "option"])
     tables = {"Percentage points of its share that an option gains by one more unit of a feature": effect}
-    price = next((name for name in names if PRICE.search(name)), None)
-    if price is not None and len(names) > 1 and data.subject is None:
-        paid = {
-            name: willingness_to_pay(fit.model, fit.result.sites, data, at, names.index(price))
-            for at, name in enumerate(names)
-            if name != price
-        }
-        units = dict(zip(names, data.metadata.feature_units or (), strict=False))
-        money = units.get(price) or f"units of {price}"
-        sentences += [
-            f"Willingness to pay for one more {units.get(name) or 'unit'} of {name}: {float(band.median):.3g} {money} "
-            f"(90 % interval {float(band.lower):.3g} to {float(band.upper):.3g})."
-            for name, band in paid.items()
-        ]
+    price, sites, of = next(filter(PRICE.search, values), None), fit.result.sites, ""
+    if price is not None and values[price]["lower"] <= 0 <= values[price]["upper"]:
+        sentences.append(f"Willingness to pay is unknown, since {price} is undecided.")
+        return Findings(sentences, tables)
+    if data.subject is not None and price is not None:
+        sites, of, data = {"theta": sites["loc"]}, " at the mean of the subjects", data._replace(subject=None)
+    for name in values if price is not None else ():
+        if name != price:
+            band = willingness_to_pay(fit.model, sites, data, names.index(name), names.index(price))
+            side, money = np.sign(band.median), band.what.removeprefix("willingness to pay, ")
+            lower, upper = sorted([side * band.lower, side * band.upper])
+            sentences.append(
+                f"Willingness to pay for {'more' if side > 0 else 'less'} {name}{of}: {side * band.median:.3g} {money} "
+                f"(90 % interval {lower:.3g} to {upper:.3g})."
+            )
     return Findings(sentences, tables)
 
 

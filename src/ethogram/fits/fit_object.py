@@ -218,9 +218,9 @@ class Fit:
         Parameters
         ----------
         by : what divides the frames: ``"agent"``, ``"group"``, ``"subject"`` or ``"sequence"``; ``"hour"``, ``"day"``
-            or ``"month"`` of dates, in their time zone; levels of one's own such as
-            ``{"sex": {"RD01": "f", "RD02": "m"}}`` by label of the agents, subjects or groups, or one per sequence; or
-            a list of these. None for all frames together.
+            or ``"month"`` of dates, in their time zone (of Movebank in UTC, unless read with ``time_zone=``); levels of
+            one's own such as ``{"sex": {"RD01": "f", "RD02": "m"}}`` by label of the agents, subjects or groups, or one
+            per sequence; or a list of these. None for all frames together.
         difference : two levels of the first entry of `by`; rows are then shares of the first less those of the second.
         resample : ``"agent"``, ``"group"``, ``"subject"`` or ``"sequence"``: these are weighted anew in every draw (the
             Bayesian bootstrap), and intervals speak of the population that they are a sample of. Without it intervals

@@ -115,7 +115,8 @@ def _image(what: str, size: tuple[float | int, float | int], draw: Callable[[Any
         buffer, kind = io.BytesIO(), "png"
         figure.savefig(buffer, format="png", dpi=200)
     source = f"data:image/{kind};base64,{base64.b64encode(buffer.getvalue()).decode()}"
-    return f'<div class="wide"><img alt="{what}" src="{source}"></div>'
+    kind = ' class="wide"' if size[0] > 8 else ""  # others fit a phone
+    return f'<div{kind}><img alt="{what}" src="{source}"></div>'
 
 
 def _about_size(scores: ScoreCurve) -> str:

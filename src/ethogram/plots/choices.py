@@ -28,6 +28,7 @@ def value_marginals(
     *,
     names: Sequence[str] | None = None,
     truth: ArrayLike | Sequence[float] | None = None,
+    legend: bool = True,
 ) -> Any:
     """Axes with the marginal posterior of each value: density, mean, central 90 % interval, and the truth if known.
 
@@ -37,6 +38,7 @@ def value_marginals(
     ax : axes to draw into.
     names : of the values; None numbers them.
     truth : (value,), shown as crosses.
+    legend : whether to draw one, above the first value.
 
     Warns
     -----
@@ -65,9 +67,10 @@ def value_marginals(
             np.asarray(truth, float), rows, "x", color="black", markersize=9, markeredgewidth=2, label="truth"
         )
     axes.axvline(0, color="0.8", linewidth=1, zorder=0)
-    axes.set_ylim(-0.6, count)  # room for the legend above the first row
+    axes.set_ylim(-0.6, count - 0.4 * (not legend))  # room for the legend above the first row
     axes.set_xlabel("value")
-    axes.legend(frameon=False, fontsize=9, loc="upper left", ncols=2)
+    if legend:
+        axes.legend(frameon=False, fontsize=9, loc="upper left", ncols=2)
     default_title(axes, "posterior of the values")
     return axes
 

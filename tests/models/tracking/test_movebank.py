@@ -46,6 +46,14 @@ def test_outliers_gaps_and_rows_without_positions_are_missing(path):
     assert only.metadata.agent_names == ("Olga",)
 
 
+def test_dates_are_in_utc_or_in_the_zone_that_is_asked_for(path):
+    assert read(path)[0].to_table()["time"].dt.hour.tolist()[:2] == [12, 14]
+    data, _ = read(path, time_zone="Africa/Nairobi")
+    assert data.to_table()["time"].dt.hour.tolist()[:2] == [15, 17]
+    with pytest.raises(ValueError, match="time_zone is 'Nairobi': give a name such as 'Africa/Nairobi'"):
+        tracking.read_movebank(path, step="1h", time_zone="Nairobi")
+
+
 def test_marks_of_older_tables(tmp_path):
     """Names with dots, as R writes them, and marks without the summary of them."""
     table = {
