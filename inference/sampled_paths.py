@@ -6,18 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jaxtyping import Float, Int
 
+from ethogram.inference.smoothed_draws import by_draw, own_labels
 from ethogram.models.data.trajectories import Trajectories
-from ethogram.models.optimal_assignment import optimal_assignment
 
 __all__ = ["sampled_paths"]
-
-CHUNK = 16
-"""Draws of one compiled call."""
 
 
 def sampled_paths(
@@ -45,35 +41,23 @@ def sampled_paths(
     draws = {name: np.asarray(draws[name]) for name in model.needed_sites()}
     count = len(next(iter(draws.values())))
     found = np.empty((count, *np.shape(data.observed)), np.int8 if num_states <= 127 else np.int32)
-    keys = jax.random.split(key, count)
-    for start in range(0, count, CHUNK):
-        rows = np.minimum(np.arange(start, start + CHUNK), count - 1)
-        part = {name: site[rows] for name, site in draws.items()}
-        paths, overlaps = jax.tree.map(np.asarray, _sampled(model, part, keys[rows], data, reference))
-        last = min(CHUNK, count - start)
-        if reference is None:
-            found[start : start + last] = paths[:last]
-            continue
-        for number in range(last):
-            label = np.argsort(
-                optimal_assignment(-overlaps[number]).role
-            )  # of the reference, by the draw's own
-            found[start + number] = np.where(paths[number] < 0, -1, label[paths[number]])
+    keyed = draws, jax.random.split(key, count)
+    for number, (path, state) in enumerate(by_draw(_sampled, keyed, model, data, reference)):
+        if reference is not None:
+            label = np.argsort(own_labels(reference, state, data))  # of the reference, by the draw's own
+            path = np.where(path < 0, -1, label[path])
+        found[number] = path
     return found
 
 
 @jax.jit
-def _sampled(model: Any, draws: Any, keys: Array, data: Any, reference: Any) -> tuple[Array, Array | None]:
-    """Paths (draw, sequence, time), and overlaps (draw, reference label, own label) where there is a reference."""
+def _sampled(drawn: Any, model: Any, data: Any, reference: Any) -> tuple[Array, Array | None]:
+    """Paths (draw, sequence, time), and probabilities of their labels where there is a reference."""
     value = model.observed_value(data)
-    inside = (jnp.arange(np.shape(data.observed)[1]) < jnp.asarray(data.lengths)[:, None])[..., None]
 
     def one(drawn: Any) -> Any:
         chain = model.observation(drawn[0], data).within_truncation()
         path = chain.sample_path(drawn[1], value).path
-        if reference is None:
-            return path, None
-        state = jnp.where(inside, chain.smooth(value).state[..., : reference.shape[-1]], 0)
-        return path, jnp.einsum("ntk,ntj->kj", jnp.where(inside, reference, 0), state)
+        return path, None if reference is None else chain.smooth(value).state[..., : reference.shape[-1]]
 
-    return jax.lax.map(one, (draws, keys))
+    return jax.lax.map(one, drawn)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from numpyro.infer import MCMC
 
 from ethogram.inference.conjugate.posterior import require_model_of
@@ -17,7 +17,7 @@ from ethogram.inference.refresh.refreshed_posterior import RefreshedPosterior
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.optimal_assignment import optimal_assignment
 
-__all__ = ["DRAWS", "Averaged", "are_draws", "average_over_draws"]
+__all__ = ["DRAWS", "Averaged", "are_draws", "average_over_draws", "by_draw", "own_labels"]
 
 DRAWS = ", a RefreshedPosterior, numpyro's MCMC after run, or its draws by site with model="
 """What is accepted besides posteriors, for messages."""
@@ -87,25 +87,40 @@ def average_over_draws(posterior: Any, data: Trajectories, model: Any, kind: typ
             raise ValueError(
                 f"posterior[{name!r}] is not finite at draw {np.argwhere(~np.isfinite(site))[0][0]}"
             )
-    inside = np.arange(np.shape(data.observed)[1]) < np.asarray(data.lengths)[:, None]
     mean: Any = 0.0
     change: Any = 0.0
-    for start in range(0, count, CHUNK):
-        rows = np.minimum(np.arange(start, start + CHUNK), count - 1)
-        found = _smoothed(model, {name: x[rows] for name, x in draws.items()}, data)
-        marginals, changes = map(np.asarray, found)
-        for number in range(min(CHUNK, count - start)):
-            done, state = start + number, marginals[number]
-            if done:
-                overlap = np.einsum("nk,nj->kj", mean[inside], state[inside])
-                state = state[..., optimal_assignment(-overlap).role]
-            mean = mean + (state - mean) / (done + 1)
-            change = change + (changes[number] - change) / (done + 1)
+    for done, (state, changes) in enumerate(by_draw(_smoothed, draws, model, data)):
+        if done:
+            state = state[..., own_labels(mean, state, data)]
+        mean = mean + (state - mean) / (done + 1)
+        change = change + (changes - change) / (done + 1)
     return model, Averaged(np.asarray(mean), np.asarray(change))
 
 
+def by_draw(function: Any, draws: Any, *arguments: Any) -> Iterator[Any]:
+    """Results, on the host, of a compiled function of (draws, ...) for every draw of a tree of arrays (draw, ...)."""
+    count = len(jax.tree.leaves(draws)[0])
+    for start in range(0, count, CHUNK):
+        rows = np.minimum(np.arange(start, start + CHUNK), count - 1)
+        found = jax.tree.map(
+            np.asarray, function(jax.tree.map(lambda x, rows=rows: x[rows], draws), *arguments)
+        )
+        for number in range(min(CHUNK, count - start)):
+            yield jax.tree.map(lambda x, number=number: x[number], found)
+
+
+def own_labels(
+    reference: Float[np.ndarray, "sequence time state"],
+    state: Float[np.ndarray, "sequence time state"],
+    data: Trajectories,
+) -> Int[np.ndarray, "state"]:
+    """The own label of a draw for each label of the reference: where, one to one, probabilities overlap most."""
+    inside = np.arange(np.shape(data.observed)[1]) < np.asarray(data.lengths)[:, None]
+    return optimal_assignment(-np.einsum("nk,nj->kj", reference[inside], state[inside])).role
+
+
 @jax.jit
-def _smoothed(model: Any, draws: dict[str, Any], data: Trajectories) -> tuple[Any, Any]:
+def _smoothed(draws: dict[str, Any], model: Any, data: Trajectories) -> tuple[Any, Any]:
     value = model.observed_value(data)
 
     def one(parameters):
