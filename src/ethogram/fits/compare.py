@@ -17,7 +17,6 @@ from ethogram.inference import storage
 from ethogram.inference.draws import flat_draws
 from ethogram.inference.sampled_posterior import SampledPosterior
 from ethogram.models.arguments import warn_user
-from ethogram.models.conjugate_model import has_labels
 from ethogram.models.held_warnings import import_quietly
 from ethogram.models.printing import printed_as
 
@@ -264,7 +263,7 @@ def _common_entries(fits: Mapping[str, Fit]) -> tuple[list[str], dict[str, np.nd
     """Names that all fits have, and draws (chain, draw, entry) by fit, labels aligned to the first."""
     first = next(iter(fits.values()))
     options: dict[str, Any] = {}
-    if has_labels(first.model):
+    if first.model.has_labels():
         sites = flat_draws(first.draws().sites)
         means = {name: site.mean(0) for name, site in sites.items()}
         exist = all(np.isfinite(mean).all() for mean in means.values())
