@@ -1,4 +1,4 @@
-"""Posterior of hidden labels averaged over draws of the parameters, such as those of NUTS."""
+"""Posterior of hidden labels averaged over draws of the parameters, such as those of NUTS, and paths drawn from it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 from jaxtyping import Float, Int
 from numpyro.infer import MCMC
 
@@ -17,7 +18,7 @@ from ethogram.inference.refresh.refreshed_posterior import RefreshedPosterior
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.optimal_assignment import optimal_assignment
 
-__all__ = ["DRAWS", "Averaged", "are_draws", "average_over_draws", "by_draw", "own_labels"]
+__all__ = ["DRAWS", "Averaged", "are_draws", "average_over_draws", "sampled_paths"]
 
 DRAWS = ", a RefreshedPosterior, numpyro's MCMC after run, or its draws by site with model="
 """What is accepted besides posteriors, for messages."""
@@ -89,15 +90,49 @@ def average_over_draws(posterior: Any, data: Trajectories, model: Any, kind: typ
             )
     mean: Any = 0.0
     change: Any = 0.0
-    for done, (state, changes) in enumerate(by_draw(_smoothed, draws, model, data)):
+    for done, (state, changes) in enumerate(_by_draw(_smoothed, draws, model, data)):
         if done:
-            state = state[..., own_labels(mean, state, data)]
+            state = state[..., _own_labels(mean, state, data)]
         mean = mean + (state - mean) / (done + 1)
         change = change + (changes - change) / (done + 1)
     return model, Averaged(np.asarray(mean), np.asarray(change))
 
 
-def by_draw(function: Any, draws: Any, *arguments: Any) -> Iterator[Any]:
+def sampled_paths(
+    key: Array,
+    model: Any,
+    draws: Mapping[str, Any],
+    data: Trajectories,
+    num_states: int,
+    reference: Float[np.ndarray, "sequence time state"] | None,
+) -> Int[np.ndarray, "draw sequence time"]:
+    """One path of every sequence per draw of the parameters, -1 beyond its length.
+
+    Each is an exact draw from p(z | y, parameters). The labels of a draw are matched, one to one, to those of the
+    reference, where their probabilities overlap most on the data.
+
+    Parameters
+    ----------
+    key : a typed key.
+    model : bound to the data, with chains.
+    draws : (draw, ...) by site.
+    num_states : of the labels.
+    reference : probabilities of the labels, such as those of `infer_roles`; None where labels agree in all draws, as
+        in those of a factorised posterior.
+    """
+    draws = {name: np.asarray(draws[name]) for name in model.needed_sites()}
+    count = len(next(iter(draws.values())))
+    found = np.empty((count, *np.shape(data.observed)), np.int8 if num_states <= 127 else np.int32)
+    keyed = draws, jax.random.split(key, count)
+    for number, (path, state) in enumerate(_by_draw(_sampled, keyed, model, data, reference)):
+        if reference is not None:
+            label = np.argsort(_own_labels(reference, state, data))  # of the reference, by the draw's own
+            path = np.where(path < 0, -1, label[path])
+        found[number] = path
+    return found
+
+
+def _by_draw(function: Any, draws: Any, *arguments: Any) -> Iterator[Any]:
     """Results, on the host, of a compiled function of (draws, ...) for every draw of a tree of arrays (draw, ...)."""
     count = len(jax.tree.leaves(draws)[0])
     for start in range(0, count, CHUNK):
@@ -109,7 +144,7 @@ def by_draw(function: Any, draws: Any, *arguments: Any) -> Iterator[Any]:
             yield jax.tree.map(lambda x, number=number: x[number], found)
 
 
-def own_labels(
+def _own_labels(
     reference: Float[np.ndarray, "sequence time state"],
     state: Float[np.ndarray, "sequence time state"],
     data: Trajectories,
@@ -117,6 +152,19 @@ def own_labels(
     """The own label of a draw for each label of the reference: where, one to one, probabilities overlap most."""
     inside = np.arange(np.shape(data.observed)[1]) < np.asarray(data.lengths)[:, None]
     return optimal_assignment(-np.einsum("nk,nj->kj", reference[inside], state[inside])).role
+
+
+@jax.jit
+def _sampled(drawn: Any, model: Any, data: Any, reference: Any) -> tuple[Array, Array | None]:
+    """Paths (draw, sequence, time), and probabilities of their labels where there is a reference."""
+    value = model.observed_value(data)
+
+    def one(drawn: Any) -> Any:
+        chain = model.observation(drawn[0], data).within_truncation()
+        path = chain.sample_path(drawn[1], value).path
+        return path, None if reference is None else chain.smooth(value).state[..., : reference.shape[-1]]
+
+    return jax.lax.map(one, drawn)
 
 
 @jax.jit

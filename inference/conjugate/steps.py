@@ -99,22 +99,10 @@ def ascent_block(
     carried, active, latest ELBOs, the trace (BLOCK, restart) of ELBOs before each iteration, and the number of
     iterations. An inactive restart keeps the blocks of its last ELBO.
     """
+    each = blocks, carried, active, latest, tol
+    settings = first, limit, frames, horizon
     parts = [
-        _ascent_block(
-            model,
-            _some(blocks, part),
-            prior,
-            batches,
-            _some(carried, part),
-            active[part],
-            latest[part],
-            first,
-            limit,
-            tol[part],
-            frames,
-            horizon,
-        )
-        for part in restart_slices(blocks)
+        _ascent_block(model, prior, batches, *_some(each, part), *settings) for part in restart_slices(blocks)
     ]
     if len(parts) == 1:
         return parts[0]
@@ -126,7 +114,7 @@ def ascent_block(
 
 
 @jax.jit
-def _ascent_block(model, blocks, prior, batches, carried, active, latest, first, limit, tol, frames, horizon):
+def _ascent_block(model, prior, batches, blocks, carried, active, latest, tol, first, limit, frames, horizon):
     def local_step(blocks, carried, step):
         return jax.vmap(lambda *one: _elbo_and_statistics(model, *one, prior, batches, step))(blocks, carried)
 

@@ -23,7 +23,7 @@ from ethogram.inference.conjugate import ConjugateResult
 from ethogram.inference.conjugate.gibbs_draws import can_sweep, gibbs_draws
 from ethogram.inference.draws import Draws, ExportsDraws
 from ethogram.inference.export import to_arviz
-from ethogram.inference.sampled_paths import sampled_paths
+from ethogram.inference.smoothed_draws import sampled_paths
 from ethogram.models.arguments import require_integer
 from ethogram.models.conjugate_model import overrides
 from ethogram.models.data import Trajectories
