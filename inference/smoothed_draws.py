@@ -91,7 +91,7 @@ def average_over_draws(posterior: Any, data: Trajectories, model: Any, kind: typ
     mean: Any = 0.0
     change: Any = 0.0
     for done, (state, changes) in enumerate(_by_draw(_smoothed, draws, model, data)):
-        if done:
+        if done and model.switches_labels():
             state = state[..., _own_labels(mean, state, data)]
         mean = mean + (state - mean) / (done + 1)
         change = change + (changes - change) / (done + 1)

@@ -86,12 +86,20 @@ class Exportable(HasHooks, declares_hooks=True):
         """Sequence numbers behind each batch entry of `observation`. Default None: one sequence per entry."""
         return None
 
+    def switches_labels(self) -> bool:
+        """Whether chains may switch the labels of hidden states, so that those of draws are matched.
+
+        Default: where there are such labels. Where a prior or known values tell states apart, matching would replace
+        the posterior of each state by that of whichever it resembles.
+        """
+        return self.has_labels()
+
     def site_dims(self) -> Mapping[str, Sequence[str]]:
         """Dims of each site after (chain, draw), all different. Default: none are named."""
         return {}
 
     def has_labels(self) -> bool:
-        """Whether chains may switch labels of hidden states. Default: sites have `label_dims`, and data a density."""
+        """Whether draws have labels of hidden states. Default: sites have `label_dims`, and data a density."""
         labelled = any({*self.label_dims} & {*dims} for dims in self.site_dims().values())
         return labelled and overrides(self, "observation")
 

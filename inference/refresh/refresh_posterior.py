@@ -111,7 +111,7 @@ def refresh_posterior(
     chains = run_chains(key_chains, model, data, *counts, settings=settings, starts=starts, **saved)
     reference = by_site({name: block.inner_point() for name, block in posterior.blocks.items()})
     sites = {name: chains.sites[name] for name in sorted(reference)}
-    if model.has_labels():
+    if model.switches_labels():
         order = Pointwise(model, flat_draws(sites), data).state_order(reference)
         order = order.reshape(num_chains, num_draws, -1)
         dims = model.site_layout(data)[0]

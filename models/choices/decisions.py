@@ -31,7 +31,10 @@ __all__ = ["Decisions", "check_decisions", "decisions_in_words", "weights_of"]
 HostOrDevice = np.ndarray | Array
 
 
-@printed_as(lambda data: describe_data(data, decisions_in_words))
+@printed_as(
+    lambda data: describe_data(data, decisions_in_words),
+    "choose decisions by take([0]), read several files together by from_table, ",
+)
 class Decisions(NamedTuple):
     """Choices, and the choice sets they were made from: a pytree whose leaves are arrays.
 
@@ -69,11 +72,6 @@ class Decisions(NamedTuple):
 
     def __len__(self) -> int:
         return self.num_decisions
-
-    def __add__(self, other: Any) -> Any:
-        raise TypeError(
-            "decisions are not added: read their tables together, as from_table does with several files"
-        )
 
     @classmethod
     def from_list(
@@ -371,10 +369,6 @@ def decisions_in_words(data: Decisions) -> list[str]:
     return [sizes, *features_in_words(data.metadata)]
 
 
-# The one of NamedTuple counts fields by len.
-Decisions._make = classmethod(lambda cls, values: cls(*values))  # type: ignore[method-assign, assignment]
-
-
 def check_decisions(data: Any) -> Decisions:
     """The same decisions, after a check of their shapes, dtypes, choices and features; traced arrays are not checked.
 
@@ -392,7 +386,8 @@ def check_decisions(data: Any) -> Decisions:
         if not hasattr(part, "dtype") and not (part is None and name in ("subject", "weight")):
             raise TypeError(f"{name} is {type(part).__name__}: pass a NumPy or JAX array")
     if is_concrete(*jax.tree.leaves(data)):
-        check_fields(*data[:-1], data.metadata.subject_names)
+        arrays = data.features, data.legal, data.choice, data.subject, data.weight
+        check_fields(*arrays, data.metadata.subject_names)
     return data
 
 

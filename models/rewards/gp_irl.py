@@ -184,7 +184,7 @@ class GPIRL(Exportable):
         return (self.num_intents or 1) > 1
 
     def has_labels(self) -> bool:
-        """Whether chains may switch labels: those of several intents."""
+        """Whether draws have labels of hidden states: those of several intents."""
         return self.switches
 
     @property

@@ -20,7 +20,7 @@ from ethogram.fits import Fit, fit
 from ethogram.fits.as_code import call_as_code
 from ethogram.fits.methods import read_settings
 from ethogram.fits.report import about_data, about_fit, write_report
-from ethogram.fits.systems import methods_of
+from ethogram.fits.systems import system_of
 from ethogram.inference.conjugate import ScoreCurve, heldout_score_curve
 from ethogram.models.arguments import require_one_of
 from ethogram.models.data.trajectories import group_labels
@@ -100,7 +100,8 @@ def _once() -> Callable[..., None]:
 
 def _settings(read: Program, method: str, settings: dict[str, Any]) -> dict[str, Any]:
     """Settings that a method of the model takes, with a progress bar where one can be seen."""
-    methods, usual, _ = methods_of(read.make_model(read.sizes[0]), read.data)
+    model = read.make_model(read.sizes[0])
+    methods, usual, _ = system_of(model).methods(model, read.data)
     require_one_of("--method", method, ("auto", *methods))
     name = usual if method == "auto" else method
     try:

@@ -10,35 +10,18 @@ from ethogram.models.mdps import MDP
 from ethogram.plots import rewards as plots_rewards
 
 
-@pytest.fixture
-def axes():
-    from matplotlib.figure import Figure
-
-    return Figure().subplots()
-
-
 def test_a_map_has_its_first_row_below(axes):
     visited = np.zeros(9)
     visited[[1, 5]] = 2, 8
-    drawn = plots_rewards.reward_map(np.arange(9.0), 3, axes, limits=(-1, 9), visited=visited)
+    drawn = plots_rewards.reward_map(np.arange(9.0), 3, axes, visited=visited)
     assert drawn is axes
     image = axes.images[0]
-    assert image.origin == "lower" and image.get_clim() == (-1, 9)
+    assert image.origin == "lower"
     np.testing.assert_array_equal(np.asarray(image.get_array())[0], [0, 1, 2])
     rings = axes.collections[0]
     np.testing.assert_array_equal(rings.get_offsets(), [[1, 0], [2, 1]])
     assert rings.get_sizes()[1] == 4 * rings.get_sizes()[0]
     assert axes.figure.axes[1].get_ylabel() == "reward"
-
-
-def test_a_band_holds_the_draws_and_shows_the_truth(axes):
-    draws = np.random.default_rng(0).uniform(size=(1000, 3))
-    plots_rewards.reward_band([0, 1, 2], draws, axes, truth=[0.1, 0.2, 0.3], truth_label="line")
-    corners = axes.collections[0].get_paths()[0].vertices[:, 1]
-    assert corners.min() == pytest.approx(0.05, abs=0.03) and corners.max() == pytest.approx(0.95, abs=0.03)
-    np.testing.assert_array_equal(axes.lines[-1].get_ydata(), [0.1, 0.2, 0.3])
-    assert "line" in [text.get_text() for text in axes.get_legend().get_texts()]
-    assert axes.get_ylabel() == "reward"
 
 
 def test_the_most_relevant_features_stand_on_top(axes):
@@ -50,21 +33,6 @@ def test_the_most_relevant_features_stand_on_top(axes):
     rows = dict(zip(labels, axes.get_yticks(), strict=True))
     assert len(labels) == 12 and rows[names[7]] == 11 and rows[names[2]] == 10
     assert axes.get_xscale() == "log" and axes.get_xlabel() == "relevance, the largest 12 of 20"
-
-
-def test_the_learning_curve_starts_at_laplace(axes):
-    plots_rewards.learning_curve([-5.0, -3.0, -2.5], axes)
-    level, curve = axes.lines
-    assert set(level.get_ydata()) == {-5.0}
-    np.testing.assert_array_equal(curve.get_ydata(), [-5.0, -3.0, -2.5])
-
-
-def test_coverage_of_a_calibrated_posterior_is_on_the_diagonal(axes):
-    """300 points, 500 draws of the distribution of the truth: within .1 of the diagonal."""
-    random = np.random.default_rng(1)
-    plots_rewards.coverage_curve(random.normal(size=(500, 300)), random.normal(size=300), axes)
-    _, curve = axes.lines
-    np.testing.assert_allclose(curve.get_ydata(), curve.get_xdata(), atol=0.1)
 
 
 def test_cells_of_a_grid_are_found_by_its_moves():
@@ -82,7 +50,7 @@ def test_cells_are_named_given_or_absent(axes):
     corridor = MDP.deterministic([[0, 1], [0, 2], [1, 2]], state_names=("(1, 0)", "(1, 1)", "(0, 1)"))
     cells = plots_rewards.grid_cells(corridor)
     assert cells.tolist() == [[1, 0], [1, 1], [0, 1]]
-    drawn = plots_rewards.cell_map([1.0, 2.0, 3.0], cells, axes, "reward")
+    drawn = plots_rewards.reward_map([1.0, 2.0, 3.0], cells, axes)
     np.testing.assert_array_equal(drawn.images[0].get_array().filled(np.nan), [[np.nan, 3], [1, 2]])
     bits = np.arange(8)[:, None] ^ [1, 2, 4]  # three switches are no grid
     assert plots_rewards.grid_cells(MDP.deterministic(bits)) is None
@@ -98,15 +66,11 @@ def test_cells_are_named_given_or_absent(axes):
         (lambda: plots_rewards.reward_map(np.zeros(8), 3), "finite numbers, one per cell"),
         (lambda: plots_rewards.reward_map(np.full(9, np.nan), 3), "finite numbers, one per cell"),
         (lambda: plots_rewards.reward_map(np.zeros(9), 3, visited=np.zeros(4)), "visited has shape"),
-        (lambda: plots_rewards.reward_band([0, 1], np.zeros((5, 3))), "draws has shape"),
-        (lambda: plots_rewards.reward_band([0, 1], np.zeros((5, 2)), truth=[1.0]), "truth has shape"),
         (lambda: plots_rewards.relevance_forest(np.zeros((5, 2))), "numbers above 0"),
         (
             lambda: plots_rewards.relevance_forest(np.ones((5, 2)), names=["one"]),
             "names has 1 entries: give 2",
         ),
-        (lambda: plots_rewards.learning_curve([]), "at least one"),
-        (lambda: plots_rewards.coverage_curve(np.zeros((5, 2)), np.zeros(3)), "at least two each"),
     ],
 )
 def test_what_cannot_be_drawn_is_refused(call, message):
