@@ -27,6 +27,7 @@ __all__ = [
     "full_steps",
     "impossible_sequences",
     "settled",
+    "size_of",
     "stochastic_steps",
 ]
 
@@ -37,9 +38,17 @@ LARGEST = 2**24
 """Maximum size of the blocks of restarts that are vectorised together; an iteration needs several times as much."""
 
 
-def settled(elbo: Any, latest: Any, tol: Any) -> Any:
-    """Whether the relative change of the ELBOs (restart,) is at most `tol`; never with a `tol` of 0."""
-    return (tol > 0) & (abs(elbo - latest) <= tol * abs(elbo))
+def settled(elbo: Any, latest: Any, tol: Any, frames: Any) -> Any:
+    """Whether ELBOs (restart,) changed by at most `tol`, relative to `size_of`; never with a `tol` of 0."""
+    return (tol > 0) & (abs(elbo - latest) <= tol * size_of(elbo, frames))
+
+
+def size_of(elbo: Any, frames: Any) -> Any:
+    """Nats that changes of ELBOs are relative to: at least one per frame.
+
+    The unit of a feature adds a constant to the ELBO, which may be near zero in one unit and far from it in another.
+    """
+    return abs(elbo).clip(frames)
 
 
 def restart_slices(blocks: Any) -> list[slice]:
@@ -79,30 +88,21 @@ def bounds(model, blocks, prior, batches):
     return jax.vmap(bound)(blocks)
 
 
-def ascent_block(model, blocks, prior, batches, carried, active, latest, first, limit, tol, horizon=np.inf):
+def ascent_block(
+    model, blocks, prior, batches, carried, active, latest, first, limit, tol, frames, horizon=np.inf
+):
     """At most `limit` CAVI iterations; a restart that has converged, or has no finite ELBO, is not updated.
 
     `carried` is what local steps hand on, by batch, with a leading axis of restarts; `first` is the number of the first
-    iteration; `tol` (restart,) is of each restart. A restart also stops where `horizon` times the gain of its last
-    iteration does not take it to the largest ELBO of those vectorised with it. Returns blocks, carried, active, latest
-    ELBOs, the trace (BLOCK, restart) of ELBOs before each iteration, and the number of iterations. An inactive restart
-    keeps the blocks of its last ELBO.
+    iteration; `tol` (restart,) is of each restart, and `frames` of all data. A restart also stops where `horizon` times
+    the gain of its last iteration does not take it to the largest ELBO of those vectorised with it. Returns blocks,
+    carried, active, latest ELBOs, the trace (BLOCK, restart) of ELBOs before each iteration, and the number of
+    iterations. An inactive restart keeps the blocks of its last ELBO.
     """
+    each = blocks, carried, active, latest, tol
+    settings = first, limit, frames, horizon
     parts = [
-        _ascent_block(
-            model,
-            _some(blocks, part),
-            prior,
-            batches,
-            _some(carried, part),
-            active[part],
-            latest[part],
-            first,
-            limit,
-            tol[part],
-            horizon,
-        )
-        for part in restart_slices(blocks)
+        _ascent_block(model, prior, batches, *_some(each, part), *settings) for part in restart_slices(blocks)
     ]
     if len(parts) == 1:
         return parts[0]
@@ -114,7 +114,7 @@ def ascent_block(model, blocks, prior, batches, carried, active, latest, first, 
 
 
 @jax.jit
-def _ascent_block(model, blocks, prior, batches, carried, active, latest, first, limit, tol, horizon):
+def _ascent_block(model, prior, batches, blocks, carried, active, latest, tol, first, limit, frames, horizon):
     def local_step(blocks, carried, step):
         return jax.vmap(lambda *one: _elbo_and_statistics(model, *one, prior, batches, step))(blocks, carried)
 
@@ -131,7 +131,7 @@ def _ascent_block(model, blocks, prior, batches, carried, active, latest, first,
         elbo = elbo.astype(latest.dtype)
         gain = jnp.maximum(elbo - latest, 0)
         hopeless = jnp.max(jnp.where(jnp.isfinite(elbo), elbo, -jnp.inf)) - elbo > horizon * gain
-        finished = (settled(elbo, latest, tol) | hopeless) & (step % model.settle_every == 0)
+        finished = (settled(elbo, latest, tol, frames) | hopeless) & (step % model.settle_every == 0)
         active = active & jnp.isfinite(elbo) & ~finished
         blocks = choose(active, update(blocks, statistics), blocks)
         return done + 1, blocks, carried, active, elbo, trace.at[done].set(elbo)

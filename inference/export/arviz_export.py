@@ -18,7 +18,7 @@ from ethogram.inference.export.labelled_arrays import Layout, relabel
 from ethogram.inference.export.observed_sites import counted_entries, observed_sites
 from ethogram.inference.export.pointwise import CHUNK, Pointwise, over_chunks
 from ethogram.models.arguments import require_integer, require_key, require_one_of, warn_user
-from ethogram.models.conjugate_model import Exportable, has_labels, overrides
+from ethogram.models.conjugate_model import Exportable, overrides
 from ethogram.models.data.trajectories import Trajectories
 
 __all__ = ["to_arviz"]
@@ -307,7 +307,7 @@ def _one_draw(
     model: Exportable, sites: dict[str, np.ndarray], statistics: Mapping[str, Any], data: Any
 ) -> dict[str, np.ndarray] | None:
     """Parameters of the draw of highest density, to which labels are matched; None where states have no labels."""
-    if not has_labels(model) or (data is not None and not model.switches_labels()):
+    if not model.has_labels() or (data is not None and not model.switches_labels()):
         return None
     chains, draws = next(iter(sites.values())).shape[:2]
     if data is None:

@@ -21,9 +21,10 @@ from ethogram.fits.states import HiddenStates, names_of_states, renamed, warn_of
 from ethogram.fits.systems import NUM_DRAWS, answer_dataset, require_taken, some_draws, system_of
 from ethogram.inference import storage
 from ethogram.inference.conjugate import ConjugateResult
+from ethogram.inference.conjugate.gibbs_draws import can_sweep, gibbs_draws
 from ethogram.inference.draws import Draws, ExportsDraws
 from ethogram.inference.export import to_arviz
-from ethogram.inference.sampled_paths import sampled_paths
+from ethogram.inference.smoothed_draws import sampled_paths
 from ethogram.models.arguments import require_integer
 from ethogram.models.data import Trajectories
 from ethogram.plots.axes import figure_or_new, show_plainly
@@ -151,7 +152,9 @@ class Fit:
     ) -> Int[np.ndarray, "draw sequence time"]:
         """Paths of the hidden states, one per draw of the parameters; -1 beyond a length.
 
-        States in missing frames are those of the model; tables of behaviour do not count them.
+        Parameters of a `RoleHMM` fitted by ``"cavi"`` or ``"svi"``, whose q is narrower than the posterior, are drawn
+        by Gibbs sweeps that start at draws of q; those of other variational fits are draws of q. States in missing
+        frames are those of the model; tables of behaviour do not count them.
 
         Parameters
         ----------
@@ -170,13 +173,19 @@ class Fit:
         given = self._data(data)
         if given is self.data and num_draws in self._paths:
             return self._paths[num_draws]
-        model = self.draws().model
+        conjugate = isinstance(self.result, ConjugateResult)
+        model = self.result.posterior.model if conjugate else self.draws().model
         model.check(given)
         require_free_states(model, given, "sampled paths (fit.states() has the most probable ones)")
-        draws = some_draws(self, num_draws)
-        reference = None if isinstance(self.result, ConjugateResult) else self.states(given).probability
-        count = self._system.num_states(self)
-        paths = sampled_paths(self._key, model.bound_to(given), draws, given, count, reference)
+        if conjugate and can_sweep(model):
+            draws, paths = gibbs_draws(self._key, self.result.posterior, self.data, num_draws)
+        else:
+            draws, paths = some_draws(self, num_draws), None
+        if paths is None or given is not self.data:
+            fixed = conjugate or not model.switches_labels()
+            reference = None if fixed else self.states(given).probability
+            count = self._system.num_states(self)
+            paths = sampled_paths(self._key, model.bound_to(given), draws, given, count, reference)
         if given is self.data:
             self._paths.clear()
             self._paths[num_draws] = paths
@@ -212,8 +221,8 @@ class Fit:
     ) -> Any:
         """Shares of the recorded time in each hidden state, with intervals over paths drawn from the posterior.
 
-        Missing frames do not count. Intervals of fits by ``"cavi"`` and ``"svi"`` are too narrow where states overlap,
-        as those of their parameters are.
+        Missing frames do not count. Intervals of an `AgentMarkov` fitted by ``"cavi"`` or ``"svi"`` are too narrow
+        where intents overlap, as those of its parameters are.
 
         Parameters
         ----------

@@ -24,7 +24,7 @@ from ethogram.inference.draws import flat_draws, one_chain
 from ethogram.inference.export import to_arviz
 from ethogram.inference.sampled_posterior import SampledPosterior
 from ethogram.models.arguments import require_integer
-from ethogram.models.conjugate_model import ConjugateModel, has_labels, overrides, steps_by_entry
+from ethogram.models.conjugate_model import ConjugateModel, overrides, steps_by_entry
 from ethogram.models.data import Trajectories
 from ethogram.models.printing import short_repr
 from ethogram.plots.axes import draw_intervals
@@ -68,7 +68,7 @@ def _no_states(fit: Any, data: Any) -> Any:
 
 def _own_states(fit: Any, data: Any) -> Any:
     """States of a model of the user's own, whose distribution of the data smooths them."""
-    if not has_labels(fit.model):
+    if not fit.model.has_labels():
         return _no_states(fit, data)
     from ethogram.inference.roles.assignment import roles_of_draws
 
@@ -77,7 +77,7 @@ def _own_states(fit: Any, data: Any) -> Any:
 
 def _own_num_states(fit: Any) -> int:
     """How many states the sites of a model of the user's own are of; 0 where it has no labels."""
-    if not has_labels(fit.model):
+    if not fit.model.has_labels():
         return 0
     label, sites = fit.model.label_dims[0], fit.draws(NUM_DRAWS).sites
     dims = {name: tuple(each) for name, each in fit.model.site_dims().items() if name in sites}

@@ -22,7 +22,7 @@ from ethogram.fits.findings import of_states
 from ethogram.fits.fit_object import Fit
 from ethogram.fits.report import _image, write_report
 from ethogram.inference import storage
-from ethogram.models.conjugate_model import ConjugateModel, has_labels
+from ethogram.models.conjugate_model import ConjugateModel
 from ethogram.models.data import Metadata
 from ethogram.models.families import Beta
 from ethogram.models.model_object import model_object
@@ -81,7 +81,7 @@ class OwnMoods(ConjugateModel):
 def test_the_code_of_a_model_of_ones_own_imports_it():
     text = call_as_code(KEY, OwnMoods(0.25), np.ones(1), "cavi", {}, ["data = read()"])
     assert f"import {__name__}\n\ndata = read()\nmodel = {__name__}.OwnMoods(share=0.25)\n" in text
-    assert not has_labels(OwnMoods())  # a prior count of switches is none
+    assert not OwnMoods().has_labels()  # a prior count of switches is none
 
 
 @pytest.mark.slow
