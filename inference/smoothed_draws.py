@@ -90,13 +90,14 @@ def average_over_draws(posterior: Any, data: Trajectories, model: Any, kind: typ
     inside = np.arange(np.shape(data.observed)[1]) < np.asarray(data.lengths)[:, None]
     mean: Any = 0.0
     change: Any = 0.0
+    matched = model.switches_labels()
     for start in range(0, count, CHUNK):
         rows = np.minimum(np.arange(start, start + CHUNK), count - 1)
         found = _smoothed(model, {name: x[rows] for name, x in draws.items()}, data)
         marginals, changes = map(np.asarray, found)
         for number in range(min(CHUNK, count - start)):
             done, state = start + number, marginals[number]
-            if done and model.switches_labels():
+            if done and matched:
                 overlap = np.einsum("nk,nj->kj", mean[inside], state[inside])
                 state = state[..., optimal_assignment(-overlap).role]
             mean = mean + (state - mean) / (done + 1)
