@@ -176,7 +176,7 @@ class Fit:
         model.check(given)
         require_free_states(model, given, "sampled paths (fit.states() has the most probable ones)")
         draws = some_draws(self, num_draws)
-        agree = isinstance(self.result, ConjugateResult) or not model.switches_labels()
+        agree = isinstance(self.result, ConjugateResult) or not described.switches_labels()
         reference = None if agree else self.states(given).probability
         count = self._system.num_states(self)
         paths = sampled_paths(self._key, model.bound_to(given), draws, given, count, reference)
