@@ -43,13 +43,14 @@ data
 # %% [markdown]
 # ## The fit
 #
-# A multinomial probit: an option has a utility, linear in its features, plus normal noise, and the largest is chosen.
+# A quarter of the trips is held out. A multinomial probit: an option has a utility, linear in its features, plus normal noise, and the largest is chosen.
 # Utilities are in units of the noise, so that their ratio is what has a meaning.
 
 # %%
 model = ethogram.NoisyMDP(kind="features")
 settings = {"num_warmup": WARMUP, "num_samples": SAMPLES, "num_chains": 2, "progress_bar": False}
-fit = ethogram.fit(jax.random.key(0), model, data, "nuts", **settings)
+train, test = data.split(jax.random.key(1), test_fraction=0.25)
+fit = ethogram.fit(jax.random.key(0), model, train, "nuts", **settings)
 fit.summary()
 
 # %% tags=["picture"]
@@ -62,7 +63,7 @@ plt.show()
 # What an hour less is worth, in euros: the ratio of two weights, with its interval.
 
 # %%
-worth = ethogram.choices.willingness_to_pay(model, fit.result.sites, data, "hours", "euros")
+worth = ethogram.choices.willingness_to_pay(model, fit.result.sites, train, "hours", "euros")
 print(
     f"an hour saved is worth {-worth.median:.1f} euros, "
     f"90 % interval {-worth.upper:.1f} to {-worth.lower:.1f}; truth 12"
@@ -74,12 +75,10 @@ print(
 # Held-out trips: probabilities that it gives, against what was chosen.
 
 # %%
-train, test = data.split(jax.random.key(1), test_fraction=0.25)
-held = ethogram.fit(jax.random.key(2), model, train, "nuts", **settings)
 figure, axes = plt.subplots(figsize=(7, 3.6), layout="constrained")
-plots.reliability(ethogram.choices.calibration(held.predict(test), test, 8), axes)
+plots.reliability(ethogram.choices.calibration(fit.predict(test), test, 8), axes)
 plt.show()
-score = held.score(test)
+score = fit.score(test)
 chance = -np.log(np.asarray(test.legal).sum(1)).mean()
 print(f"{score.mean:.3f} +- {score.se:.3f} nats per trip; by chance {chance:.3f}")
 

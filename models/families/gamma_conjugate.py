@@ -14,6 +14,7 @@ import numpy as np
 from jax.scipy.special import gammaln
 from jaxtyping import Array, Float
 from scipy.special import digamma
+from scipy.special import gammaln as log_gamma
 
 from ethogram.models.arguments import Reals, common_batch, concretely, is_concrete, read_reals, require
 from ethogram.models.families.conjugate_block import ConjugateBlock, require_finite
@@ -23,6 +24,8 @@ from ethogram.models.families.divergences import (
     stirling_remainder,
     stirling_slope,
 )
+from ethogram.models.families.host_gamma import draw_log_gamma
+from ethogram.models.families.host_quadrature import draw_log_size
 from ethogram.models.families.log_quadrature import (
     LogQuadrature,
     Slope,
@@ -191,6 +194,20 @@ class GammaConjugate(ConjugateBlock):
     def sample_size(self, key: Any, sample_shape: tuple[int, ...] = ()) -> Float[Array, "*shape"]:
         """Draws (*sample_shape, *batch) of the shape, the mean integrated out."""
         return jnp.exp(draw_node(key, self._quadrature(num_nodes=DRAW_NODES), sample_shape))
+
+    def draw_on_host(self, random: np.random.Generator, num_draws: int) -> MeanShape:
+        """Means and shapes (draw, *batch), by NumPy in double precision."""
+        count, sum_log, total = (np.asarray(part, float) for part in self.natural)
+        n, given, s, u0 = (x[..., None] for x in (count, sum_log, total, np.log(self.centre) + 0 * count))
+
+        def log_density(u):
+            a = np.exp(u)
+            likelihood = log_gamma(n * a) - n * log_gamma(a) + a * (given - n * np.log(s))
+            return u + likelihood - 0.5 * ((u - u0) / SPREAD) ** 2
+
+        u = draw_log_size(random, log_density, count.shape, num_draws)
+        log_rate = draw_log_gamma(random, count * np.exp(u), 1)[0] - np.log(total)
+        return MeanShape(np.exp(u - log_rate), np.exp(u))
 
     def mean(self) -> MeanShape:
         """S / n, the inverse of E(1 / mu), since the mean of mu itself may be infinite, and E a."""

@@ -22,6 +22,7 @@ from ethogram.models.arguments import Reals, common_batch, concretely, is_concre
 from ethogram.models.families.conjugate_block import ConjugateBlock, require_finite
 from ethogram.models.families.divergences import Divergence
 from ethogram.models.families.gamma_conjugate import DRAW_NODES, SPREAD
+from ethogram.models.families.host_quadrature import draw_log_size
 from ethogram.models.families.log_quadrature import LogQuadrature, Slope, draw_node, log_quadrature, rise
 
 __all__ = ["DirectionConcentration", "VonMisesConjugate", "VonMisesConjugateCoordinates"]
@@ -206,6 +207,21 @@ class VonMisesConjugate(ConjugateBlock):
     def sample_size(self, key: Any, sample_shape: tuple[int, ...] = ()) -> Float[Array, "*shape"]:
         """Draws (*sample_shape, *batch) of the concentration, the direction integrated out."""
         return jnp.exp(draw_node(key, self._quadrature(num_nodes=DRAW_NODES), sample_shape))
+
+    def draw_on_host(self, random: np.random.Generator, num_draws: int) -> DirectionConcentration:
+        """Directions and concentrations (draw, *batch) as `sample` makes, by NumPy in double precision."""
+        count, cosine, sine = (np.asarray(part, float) for part in self.natural)
+        resultant = np.hypot(cosine, sine)
+        n, r, u0 = (x[..., None] for x in (count, resultant, np.log(self.centre) + 0 * count))
+
+        def log_density(u):
+            kappa = np.exp(u)
+            likelihood = np.log(i0(kappa * r)) - n * np.log(i0(kappa)) - kappa * np.maximum(n - r, 0)
+            return likelihood - 0.5 * ((u - u0) / SPREAD) ** 2
+
+        u = draw_log_size(random, log_density, count.shape, num_draws)
+        direction = np.arctan2(sine, cosine) + random.vonmises(0, np.exp(u) * resultant)
+        return DirectionConcentration(direction, np.exp(u))
 
     def mean(self) -> DirectionConcentration:
         """The mean direction, within (-pi, pi], and E kappa."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import special, stats
 
 from ethogram.models.families.exponential_family import (
     Beta,
@@ -15,7 +15,9 @@ from ethogram.models.families.exponential_family import (
     NormalInverseWishart,
     PartlyKnown,
 )
+from ethogram.models.families.gamma_conjugate import SPREAD, GammaConjugate
 from ethogram.models.families.host_gamma import draw_log_gamma
+from ethogram.models.families.von_mises_conjugate import VonMisesConjugate
 from ethogram.models.intents.stick_weights import StickWeights
 
 DRAWS = 4000
@@ -76,3 +78,40 @@ def test_known_rows_and_weights_are_held():
     assert follows(values[:, 1, 0], stats.uniform())
     weights = StickWeights.uniform(3, jax.device_put(2.0), "stick")
     np.testing.assert_array_equal(drawn(weights)[-1], weights.natural)
+
+
+def marginals(log_joint, rows, columns):
+    """Distribution functions of both coordinates of a density on a grid, by sums."""
+    joint = np.exp(log_joint - log_joint.max())
+    for grid, axis in ((rows, 1), (columns, 0)):
+        below = np.cumsum(joint.sum(axis))
+        yield stats.rv_histogram((np.diff(below, prepend=0), np.append(grid, 2 * grid[-1] - grid[-2])))
+
+
+@pytest.mark.parametrize("strength", [2.0, 1e6])
+def test_gamma_means_and_shapes(strength):
+    """Against the density of ln(shape) and ln(rate) as the class states it, on a grid over their range."""
+    block = GammaConjugate.from_standard(np.array([3.0]), np.array([4.0]), np.array([strength]))
+    mean, shape = (np.log(part[:, 0].astype(float)) for part in drawn(block))
+    n, log_sum, total = (float(part[0]) for part in block.natural)
+    a, m = (np.linspace(x.min(), x.max(), 1501) for x in (shape, mean))
+    u, v = a[:, None], a[:, None] - m
+    likelihood = n * (np.exp(u) * v - special.gammaln(np.exp(u))) + np.exp(u) * log_sum - np.exp(v) * total
+    log_joint = 2 * u + stats.norm(np.log(4.0), SPREAD).logpdf(u) - u + likelihood
+    of_shape, of_mean = marginals(log_joint, a, m)
+    assert follows(shape, of_shape) and follows(mean, of_mean)
+
+
+@pytest.mark.parametrize("strength", [0.5, 1e6])
+def test_directions_and_concentrations(strength):
+    """Against the density of the direction and ln(concentration) as the class states it, on a grid over their range."""
+    block = VonMisesConjugate.from_standard(np.array([3.0]), np.array([2.0]), np.array([strength]))
+    direction, concentration = (part[:, 0].astype(float) for part in drawn(block))
+    concentration = np.log(concentration)
+    n, cosine, sine = (float(part[0]) for part in block.natural)
+    k, mu = (np.linspace(x.min(), x.max(), 1501) for x in (concentration, direction))
+    kappa = np.exp(k)[:, None]
+    log_joint = kappa * (cosine * np.cos(mu) + sine * np.sin(mu)) - n * (np.log(special.i0e(kappa)) + kappa)
+    log_joint = log_joint - 0.5 * ((k[:, None] - np.log(2.0)) / SPREAD) ** 2
+    of_concentration, of_direction = marginals(log_joint, k, mu)
+    assert follows(concentration, of_concentration) and follows(direction, of_direction)
