@@ -79,3 +79,6 @@ def test_estimates_and_states_are_those_of_enumeration():
     np.testing.assert_allclose(found[names], exact, atol=0.05)
     inside = np.arange(4) < np.array([4, 3, 2])[:, None]
     np.testing.assert_allclose(fit.states().probability[inside][:, 1], probability, atol=0.05)
+    observed = ~np.isnan(np.concatenate(ROWS))
+    share = fit.time_budget(num_draws=1000)["mean"].iloc[1]
+    assert share == pytest.approx(probability[observed].mean(), abs=0.05)
