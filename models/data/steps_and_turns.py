@@ -108,7 +108,7 @@ def step_and_turn(
             raise ValueError(f"positions has {name} beyond {most} degrees: give {fix}")
     if not position_features(positions.metadata, 2)[0]:  # readers look at those that are called positions
         named = {"feature_names": ("longitude", "latitude")} if coordinates == "lonlat" else {}
-        _warn_of_spikes(positions, x[seen], positions.metadata._replace(**named))
+        _warn_of_spikes(positions, x[seen], dataclasses.replace(positions.metadata, **named))
     step, leaving, arriving = (_planar if coordinates == "planar" else _great_circle)(x)
     rounding = 4 * np.finfo(dtype).eps * np.nanmax(np.abs(x), axis=(1, 2), initial=0)[:, None]
     zero = step <= (rounding if coordinates == "planar" else EARTH_RADIUS * np.deg2rad(rounding))
