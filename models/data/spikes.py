@@ -25,16 +25,14 @@ def find_spikes(
     metadata: Metadata,
     place: Callable[[int], str],
     max_speed: Any = None,
-    any_two: bool = False,
 ) -> tuple[np.ndarray, str]:
     """Spikes at ``max_speed`` of `Trajectories.from_table`; where it is None, at FASTEST.
 
     They are coordinates (row, feature), with a warning, which is empty where there are none; of `values`, which are
-    `known`, in rows put together by sequence and in order of time. With `any_two` two features are positions, whatever
-    they are called.
+    `known`, in rows put together by sequence and in order of time.
     """
     removed = np.zeros_like(values, bool)
-    features, on_globe = position_features(metadata, values.shape[1], any_two or max_speed is not None)
+    features, on_globe = position_features(metadata, values.shape[1], max_speed is not None)
     if max_speed is not None:
         require_number("max_speed", max_speed, above=0)
         if not features:

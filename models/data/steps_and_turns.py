@@ -7,21 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from ethogram.models.arguments import require_number, require_one_of, warn_user
-from ethogram.models.data.angles import (
-    EARTH_RADIUS,
-    coordinates_of,
-    great_circle,
-    heading,
-    position_features,
-)
-from ethogram.models.data.metadata import Metadata
+from ethogram.models.arguments import require_number, require_one_of
+from ethogram.models.data.angles import EARTH_RADIUS, coordinates_of, great_circle, heading
 from ethogram.models.data.outliers import warn_of_unobserved
-from ethogram.models.data.padding import FrameRows
 from ethogram.models.data.selection import first_steps
-from ethogram.models.data.spikes import find_spikes
 from ethogram.models.data.trajectories import Trajectories, check
-from ethogram.models.data.write_table import own_times
 
 __all__ = ["EARTH_RADIUS", "step_and_turn"]
 
@@ -106,9 +96,6 @@ def step_and_turn(
     ):
         if coordinates == "lonlat" and np.nanmax(np.abs(x[..., place]), initial=0) > most:
             raise ValueError(f"positions has {name} beyond {most} degrees: give {fix}")
-    if not position_features(positions.metadata, 2)[0]:  # readers look at those that are called positions
-        named = {"feature_names": ("longitude", "latitude")} if coordinates == "lonlat" else {}
-        _warn_of_spikes(positions, x[seen], dataclasses.replace(positions.metadata, **named))
     step, leaving, arriving = (_planar if coordinates == "planar" else _great_circle)(x)
     rounding = 4 * np.finfo(dtype).eps * np.nanmax(np.abs(x), axis=(1, 2), initial=0)[:, None]
     zero = step <= (rounding if coordinates == "planar" else EARTH_RADIUS * np.deg2rad(rounding))
@@ -137,18 +124,6 @@ def step_and_turn(
         observed=observed,
         metadata=dataclasses.replace(positions.metadata, **names),
     )
-
-
-def _warn_of_spikes(positions: Trajectories, values: np.ndarray, metadata: Metadata) -> None:
-    """Warn of recorded positions (row, 2) that are out of reach."""
-    seen = np.asarray(positions.observed)
-    times = own_times(positions.times, positions.metadata)
-    sequence, frame = np.nonzero(seen)
-    at = None if times is None else times[seen]
-    rows = FrameRows(sequence, frame, np.asarray(positions.lengths), None, {}, times=at)
-    _, warning = find_spikes(values, ~np.isnan(values), rows, metadata, str, any_two=True)
-    if warning:
-        warn_user(warning)
 
 
 def _planar(x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -57,17 +57,6 @@ def test_whole_positions_that_are_missing_have_no_step(tmp_path):
     assert step_and_turn(integers._replace(lengths=np.array([2]))).observations[0, 0, 0] == 5
 
 
-def test_positions_of_any_name_are_searched_for_jumps():
-    track = np.cumsum(np.random.default_rng(0).normal(size=(60, 2)), axis=0)
-    data = Trajectories.from_list([track])
-    data.observations[0, 30] += 5e3
-    for names in (None, ("first", "second")):
-        with pytest.warns(
-            UserWarning, match=r"1 positions, the first in sequence 0 at step 30, .*pass max_speed="
-        ):
-            step_and_turn(data._replace(metadata=Metadata(feature_names=names)))
-
-
 def test_steps_of_zero_and_gaps():
     path = np.array([[0.0, 0.0], [1.0, 0.0], [1.0, 0.0], [1.0, 1.0], [NAN, NAN], [2.0, 2.0], [3.0, 3.0]])
     data = Trajectories.from_list([path], missing="nan")

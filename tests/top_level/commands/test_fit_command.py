@@ -71,7 +71,7 @@ def results_of(tracks, tmp_path, capsys):
     assert main([*words, "--num-roles", "1:2"]) == 0
     said = capsys.readouterr().out
     read = "gaps: 1, longest: 2 frames; missing frames without a row: 2; frames that lack a feature: 1 without x."
-    assert f"6 sequences, 96 frames, 2 missing; a frame every 1 s; features x, y; {read}" in said
+    assert f"6 sequences, 96 frames, 2 missing; a frame every 1 unit of time; features x, y; {read}" in said
     assert {path.name for path in out.iterdir()} == FILES
     found = ethogram.load(out / "fit.ethogram")
     assert found.model.num_roles == 2 and found.data.metadata.name == "tracks.csv"
