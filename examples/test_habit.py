@@ -78,6 +78,10 @@ def test_every_method_and_what_fits_answer(method, tmp_path):
     again = ethogram.load(tmp_path / "habit.npz")
     assert type(again.model) is Habit and again.model.num_actions == 3
     np.testing.assert_array_equal(again.draws(5).sites["repeat"], found.draws(5).sites["repeat"])
+    new = found.predict(num_draws=300)["actions"].values[:, 0]  # the row of five, 300 times
+    assert np.mean(new[:, 1:5] == new[:, :4]) == pytest.approx(exact.mean(), abs=0.06)
+    with pytest.raises(TypeError, match="take num_draws and no steps"):
+        found.predict(steps=3)
     with pytest.raises(TypeError, match="a Habit has no hidden states"):
         found.states()
     assert "agree" in ethogram.compare({"one": found, "other": again}).statement

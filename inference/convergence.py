@@ -85,18 +85,18 @@ def convergence(chains: Any) -> Convergence:
     return Convergence(np.array(ess).reshape(shape), np.array(r_hat).reshape(shape))
 
 
-def warn_of_convergence(chains: Mapping[str, Any]) -> dict[str, Convergence]:
+def warn_of_convergence(chains: Mapping[str, Any], otherwise: str = "") -> dict[str, Convergence]:
     """Convergence of every site (chain, draw, ...), with one UserWarning that names those that have not converged.
 
-    Draws that are not grouped by chain count as one chain. The warning points at the caller outside the package.
+    Draws that are not grouped by chain count as one chain. The warning points at the caller outside the package, and
+    ends with what else to do.
     """
     found = {name: convergence(site) for name, site in chains.items()}
     poor = [f"{name} ({one})" for name, one in found.items() if not one.enough]
     if poor:
         warn_user(
             f"the draws have not converged: {'; '.join(poor)}, where a summary needs an ESS of {LEAST_ESS} and, of "
-            f"several chains, an r_hat of at most {LARGEST_R_HAT}: run more draws, or use another sampler: NUTS, or "
-            "other moves of PXDA"
+            f"several chains, an r_hat of at most {LARGEST_R_HAT}: run a longer warm-up and more draws{otherwise}"
         )
     return found
 

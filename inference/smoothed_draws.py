@@ -1,14 +1,15 @@
-"""Posterior of hidden labels averaged over draws of the parameters, such as those of NUTS."""
+"""Posterior of hidden labels averaged over draws of the parameters, such as those of NUTS, and paths drawn from it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jax import Array
+from jaxtyping import Float, Int
 from numpyro.infer import MCMC
 
 from ethogram.inference.conjugate.posterior import require_model_of
@@ -18,7 +19,7 @@ from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.optimal_assignment import optimal_assignment
 from ethogram.models.quick_jit import quick_jit
 
-__all__ = ["DRAWS", "Averaged", "are_draws", "average_over_draws"]
+__all__ = ["DRAWS", "Averaged", "are_draws", "average_over_draws", "sampled_paths"]
 
 DRAWS = ", a RefreshedPosterior, numpyro's MCMC after run, or its draws by site with model="
 """What is accepted besides posteriors, for messages."""
@@ -88,25 +89,87 @@ def average_over_draws(posterior: Any, data: Trajectories, model: Any, kind: typ
             raise ValueError(
                 f"posterior[{name!r}] is not finite at draw {np.argwhere(~np.isfinite(site))[0][0]}"
             )
-    inside = np.arange(np.shape(data.observed)[1]) < np.asarray(data.lengths)[:, None]
     mean: Any = 0.0
     change: Any = 0.0
-    for start in range(0, count, CHUNK):
-        rows = np.minimum(np.arange(start, start + CHUNK), count - 1)
-        found = _smoothed(model, {name: x[rows] for name, x in draws.items()}, data)
-        marginals, changes = map(np.asarray, found)
-        for number in range(min(CHUNK, count - start)):
-            done, state = start + number, marginals[number]
-            if done:
-                overlap = np.einsum("nk,nj->kj", mean[inside], state[inside])
-                state = state[..., optimal_assignment(-overlap).role]
-            mean = mean + (state - mean) / (done + 1)
-            change = change + (changes[number] - change) / (done + 1)
+    for done, (state, changes) in enumerate(_by_draw(_smoothed, draws, model, data)):
+        if done and model.switches_labels():
+            state = state[..., _own_labels(mean, state, data)]
+        mean = mean + (state - mean) / (done + 1)
+        change = change + (changes - change) / (done + 1)
     return model, Averaged(np.asarray(mean), np.asarray(change))
 
 
+def sampled_paths(
+    key: Array,
+    model: Any,
+    draws: Mapping[str, Any],
+    data: Trajectories,
+    num_states: int,
+    reference: Float[np.ndarray, "sequence time state"] | None,
+) -> Int[np.ndarray, "draw sequence time"]:
+    """One path of every sequence per draw of the parameters, -1 beyond its length.
+
+    Each is an exact draw from p(z | y, parameters). The labels of a draw are matched, one to one, to those of the
+    reference, where their probabilities overlap most on the data.
+
+    Parameters
+    ----------
+    key : a typed key.
+    model : bound to the data, with chains.
+    draws : (draw, ...) by site.
+    num_states : of the labels.
+    reference : probabilities of the labels, such as those of `infer_roles`; None where labels agree in all draws, as
+        in those of a factorised posterior.
+    """
+    draws = {name: np.asarray(draws[name]) for name in model.needed_sites()}
+    count = len(next(iter(draws.values())))
+    found = np.empty((count, *np.shape(data.observed)), np.int8 if num_states <= 127 else np.int32)
+    keyed = draws, jax.random.split(key, count)
+    for number, (path, state) in enumerate(_by_draw(_sampled, keyed, model, data, reference)):
+        if reference is not None:
+            label = np.argsort(_own_labels(reference, state, data))  # of the reference, by the draw's own
+            path = np.where(path < 0, -1, label[path])
+        found[number] = path
+    return found
+
+
+def _by_draw(function: Any, draws: Any, *arguments: Any) -> Iterator[Any]:
+    """Results, on the host, of a compiled function of (draws, ...) for every draw of a tree of arrays (draw, ...)."""
+    count = len(jax.tree.leaves(draws)[0])
+    for start in range(0, count, CHUNK):
+        rows = np.minimum(np.arange(start, start + CHUNK), count - 1)
+        found = jax.tree.map(
+            np.asarray, function(jax.tree.map(lambda x, rows=rows: x[rows], draws), *arguments)
+        )
+        for number in range(min(CHUNK, count - start)):
+            yield jax.tree.map(lambda x, number=number: x[number], found)
+
+
+def _own_labels(
+    reference: Float[np.ndarray, "sequence time state"],
+    state: Float[np.ndarray, "sequence time state"],
+    data: Trajectories,
+) -> Int[np.ndarray, "state"]:
+    """The own label of a draw for each label of the reference: where, one to one, probabilities overlap most."""
+    inside = np.arange(np.shape(data.observed)[1]) < np.asarray(data.lengths)[:, None]
+    return optimal_assignment(-np.einsum("nk,nj->kj", reference[inside], state[inside])).role
+
+
+@quick_jit(calls=2**8)
+def _sampled(drawn: Any, model: Any, data: Any, reference: Any) -> tuple[Array, Array | None]:
+    """Paths (draw, sequence, time), and probabilities of their labels where there is a reference."""
+    value = model.observed_value(data)
+
+    def one(drawn: Any) -> Any:
+        chain = model.observation(drawn[0], data).within_truncation()
+        path = chain.sample_path(drawn[1], value).path
+        return path, None if reference is None else chain.smooth(value).state[..., : reference.shape[-1]]
+
+    return jax.lax.map(one, drawn)
+
+
 @quick_jit(calls=2**9)
-def _smoothed(model: Any, draws: dict[str, Any], data: Trajectories) -> tuple[Any, Any]:
+def _smoothed(draws: dict[str, Any], model: Any, data: Trajectories) -> tuple[Any, Any]:
     value = model.observed_value(data)
 
     def one(parameters):

@@ -27,7 +27,7 @@ from ethogram.models.families.conjugate_block import ConjugateBlock
 from ethogram.models.families.exponential_family import natural_step, total_kl
 from ethogram.models.hooks import HasHooks, overrides
 
-__all__ = ["ConjugateModel", "Exportable", "has_labels", "overrides", "require_informative", "steps_by_entry"]
+__all__ = ["ConjugateModel", "Exportable", "overrides", "require_informative", "steps_by_entry"]
 
 
 class Exportable(HasHooks, declares_hooks=True):
@@ -86,9 +86,22 @@ class Exportable(HasHooks, declares_hooks=True):
         """Sequence numbers behind each batch entry of `observation`. Default None: one sequence per entry."""
         return None
 
+    def switches_labels(self) -> bool:
+        """Whether chains may switch the labels of hidden states, so that those of draws are matched.
+
+        Default: where there are such labels. Where a prior or known values tell states apart, matching would replace
+        the posterior of each state by that of whichever it resembles.
+        """
+        return self.has_labels()
+
     def site_dims(self) -> Mapping[str, Sequence[str]]:
         """Dims of each site after (chain, draw), all different. Default: none are named."""
         return {}
+
+    def has_labels(self) -> bool:
+        """Whether draws have labels of hidden states. Default: sites have `label_dims`, and data a density."""
+        labelled = any({*self.label_dims} & {*dims} for dims in self.site_dims().values())
+        return labelled and overrides(self, "observation")
 
     def needed_sites(self) -> Sequence[str]:
         """Sites that `observation` reads from its `parameters`. Default: those of `site_dims`."""
@@ -291,14 +304,6 @@ class ConjugateModel(Exportable, abc.ABC, declares_hooks=True):
         potentials.
         """
         raise NotImplementedError(f"{type(self).__name__} has no method chain_of_steps")
-
-
-def has_labels(model: Any) -> bool:
-    """Whether draws of a model have labels of hidden states, which chains may switch: sites with its `label_dims`."""
-    if not isinstance(model, ConjugateModel):
-        return getattr(model, "switches", False)
-    labelled = any({*model.label_dims} & {*dims} for dims in model.site_dims().values())
-    return labelled and overrides(model, "observation")
 
 
 def steps_by_entry(model: Exportable, data: Trajectories) -> Int[np.ndarray, "entry"]:

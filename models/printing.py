@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -23,10 +24,18 @@ FEW = 6
 MISSING = dataclasses.MISSING
 
 
-def printed_as(describe: Callable[[Any], str]) -> Callable[[type[T]], type[T]]:
-    """Class decorator: instances print as `describe` says, in 20 lines at most, and by their fields where it fails."""
+def printed_as(describe: Callable[[Any], str], rows: str = "") -> Callable[[type[T]], type[T]]:
+    """Class decorator: instances print as `describe` says, in 20 lines at most, and by their fields where it fails.
+
+    A named tuple is neither added nor repeated, which would make a tuple of arrays without a word. One whose ``len``
+    counts rows has no places either; `rows` says how rows are chosen and joined.
+    """
 
     def decorate(cls: type[T]) -> type[T]:
+        def refuse(self: Any, *_: Any) -> Any:
+            fix = f"{rows}compute with fields, such as .{self._fields[0]}"
+            raise TypeError(f"{cls.__name__} is a record, neither a list nor a number: {fix}")
+
         def text(self: Any) -> str:
             try:
                 return shortened(describe(self))
@@ -34,14 +43,22 @@ def printed_as(describe: Callable[[Any], str]) -> Callable[[type[T]], type[T]]:
                 return shortened(describe_record(self))
 
         cls.__repr__ = text  # type: ignore[method-assign]
+        if issubclass(cls, tuple):
+            operators = ("__add__", "__radd__", "__mul__", "__rmul__", *(("__getitem__",) if rows else ()))
+            for name in operators:
+                setattr(cls, name, refuse)
+        if rows:  # that of NamedTuple counts fields by len
+            cls._make = classmethod(lambda own, values: own(*values))  # type: ignore[attr-defined]
         return cls
 
     return decorate
 
 
 def shortened(text: str) -> str:
-    """The first 20 lines of a text, of 120 characters each, with a note where lines were left out."""
-    lines = [line if len(line) <= WIDTH else f"{line[: WIDTH - 3]}..." for line in text.splitlines()]
+    """The first 20 lines of a text, wrapped at 120 characters, with a note where lines were left out."""
+    lines = [
+        part for line in text.splitlines() for part in textwrap.wrap(line, WIDTH, subsequent_indent="    ")
+    ]
     if len(lines) > MOST_LINES:
         lines[MOST_LINES - 1 :] = [f"  ... {len(lines) - MOST_LINES + 1} more lines"]
     return "\n".join(lines)

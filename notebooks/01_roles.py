@@ -252,5 +252,5 @@ plt.show()
 
 # %%
 fig, ax = plt.subplots(figsize=(5, 4.4), layout="constrained")
-plots.transition_matrix(fit.result.posterior, ax)
+plots.transition_intervals(fit.transitions(per="frame"), ax)
 plt.show()

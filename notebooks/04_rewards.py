@@ -161,9 +161,14 @@ for name, here, other in (
 
 figure, axes = plt.subplots(1, 3, figsize=(13, 3.6), layout="constrained")
 plots_rewards.relevance_forest(draws["relevance"], axes[0], names=objectworld.feature_names(SIZE))
-plots_rewards.learning_curve(found.trace, axes[1])
-plots_rewards.coverage_curve(draws["reward"], home.reward, axes[2])
-axes[2].set_title("coverage of reward differences", fontsize=10)
+axes[1].axhline(found.trace[0], color="0.5", linestyle=":", label="Laplace")
+axes[1].plot(found.trace, marker=".", label="natural gradient")
+axes[1].set(xlabel="evaluation", ylabel="ELBO (nats)", title="ELBO during the fit")
+axes[1].legend(frameon=False)
+nominal = np.linspace(0.05, 0.95, 19)
+axes[2].axline((0, 0), slope=1, color="0.5", linestyle=":")
+axes[2].plot(nominal, difference_coverage(draws["reward"], home.reward, nominal), marker=".")
+axes[2].set(xlabel="nominal probability", ylabel="coverage", title="coverage of reward differences")
 plt.show()
 
 # %% [markdown]
@@ -207,14 +212,13 @@ cost = (reward[:, :1, 0] - reward[:, :, 0])[:, :seen]
 replacing = reward[:, 0, 0] - reward[:, 0, 1]
 print(f"replacement cost {replacing.mean():.1f} +- {replacing.std():.1f} (Rust: 10.1)")
 
-axes = plots_rewards.reward_band(
-    5 * np.arange(seen),
-    cost,
-    truth=0.001 * 2.2930 * np.arange(seen),
-    truth_label="Rust's line",
-    colour=plots.series_colour(3),
-)
+mileage, (lower, upper) = 5 * np.arange(seen), np.quantile(cost, [0.05, 0.95], axis=0)
+figure, axes = plt.subplots(figsize=(5, 3.5), layout="constrained")
+axes.fill_between(mileage, lower, upper, alpha=0.3, linewidth=0, label="90 % interval")
+axes.plot(mileage, cost.mean(0), label="posterior mean")
+axes.plot(mileage, 0.001 * 2.2930 * np.arange(seen), color="black", linestyle="--", label="Rust's line")
 axes.set(xlabel="mileage since replacement (1000 miles)", ylabel="monthly cost relative to a new engine")
+axes.legend(frameon=False)
 plt.show()
 
 # %% [markdown]

@@ -25,9 +25,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import ethogram
-from ethogram import networks
+from ethogram import networks, plots
 from ethogram.domains import diagnosis, uai_networks
-from ethogram.plots import networks as plots_mmap
 
 plt.style.use("petroff10")  # colours that readers with a colour vision deficiency tell apart
 
@@ -105,7 +104,10 @@ marginals = [posterior[name][1] for name in diagnosis.FAULTS]
 left.barh(list(diagnosis.FAULTS), marginals, color="0.6")
 left.invert_yaxis()
 left.set(xlabel="posterior marginal probability", xlim=(0, 1))
-plots_mmap.gap_bars(flips, query.states(best), right)
+losses = [values.max() - np.sort(values)[-2] for values in flips.values()]
+right.barh(list(flips), losses)
+right.invert_yaxis()
+right.set_xlabel("loss of the best single change (nats)")
 right.set_title(f"answer: {faults(best)}", fontsize=10)
 plt.show()
 
@@ -157,9 +159,7 @@ for axes, name in zip(panels, names, strict=True):
     query, known = uai_networks.load(name), uai_networks.KNOWN[name]
     fits = {m: ethogram.fit(jax.random.key(0), query, method=m, time_limit=SECONDS) for m in METHODS}
     answers = {m: fit.result for m, fit in fits.items()}
-    plots_mmap.anytime_curves(
-        {m: found.trace for m, found in answers.items()}, axes, until=SECONDS, best=known.log_probability
-    )
+    plots.anytime_curves(answers, axes, best=known.log_probability)
     axes.set_title(f"{name}, {known.about}")
     axes.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2)
     for method, found in answers.items():

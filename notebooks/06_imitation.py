@@ -96,8 +96,12 @@ for seed in range(SEEDS):
 fig, axes = plt.subplots(1, 2, figsize=(9, 3.4), layout="constrained")
 results = {"learned roles": learned, "without structure": shuffled}
 plots.failure_curves(results, axes[0])
-plots.step_curves(results, axes[1])
-fig.suptitle(f"Fresh games by round; bands: 95 % intervals; fits: {SEEDS}", fontsize=11)
+for name, found in results.items():
+    steps = np.array([one.steps for one in found])
+    (line,) = axes[1].plot(np.arange(1, steps.shape[1] + 1), steps.mean(0), marker=".", label=name)
+    axes[1].fill_between(line.get_xdata(), steps.min(0), steps.max(0), color=line.get_color(), alpha=0.2)
+axes[1].set(xlabel="round", ylabel="mean steps", title="length of fresh games; bands: all fits")
+fig.suptitle(f"Fresh games by round; fits: {SEEDS}", fontsize=11)
 plt.show()
 for name, found in results.items():
     print(

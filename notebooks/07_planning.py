@@ -151,7 +151,9 @@ compared = {
     name: planning.play_episodes(small, each, EPISODES, progress_bar=False) for name, each in agents.items()
 }
 print(f"answers of the tree that are not the planner's, by round: {np.round(learned.loss, 2)}")
-plots_planning.episode_returns(compared)
+figure, axes = plt.subplots(figsize=(5, 4), layout="constrained")
+axes.boxplot([each.returns for each in compared.values()], tick_labels=list(compared), showmeans=True)
+axes.set(ylabel="return", title="episodes; triangles: means")
 plt.show()
 
 # %% [markdown]

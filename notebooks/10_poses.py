@@ -34,13 +34,14 @@ STEPS, RESTARTS, DRAWS = 500, 8, 200  # of the fit; paths that tables are made o
 # ## From keypoints to features
 #
 # `read_deeplabcut` takes all files at once. Mice have the names of their files, and a part of these, found by a regular
-# expression, is the genotype. Keypoints of low likelihood are missing; gaps of up to five frames are filled in.
-# `egocentric` turns each pose to the animal's own axis, and keeps how fast it moves ahead and turns.
+# expression, is the genotype. Keypoints of low likelihood are missing. `egocentric` turns each pose to the animal's own
+# axis, and keeps how fast it moves ahead and turns. Gaps of up to five frames are filled in after that: a line between
+# two places would hide frames in which the tracker took the nose for the tail, and is no path of an animal that turns.
 
 # %%
 poses = tracking.read_deeplabcut(str(field_files.path("mice") / "*.csv"), frame_rate=30, subject="wt|ko")
-poses = tracking.interpolate(poses, max_gap=5)
-data = tracking.egocentric(poses, centre="tail_base", heading="neck", keep_motion=True)
+body = tracking.egocentric(poses, centre="tail_base", heading="neck", keep_motion=True)
+data = tracking.interpolate(body, max_gap=5)
 data
 
 # %% [markdown]

@@ -43,8 +43,10 @@ data
 # %% [markdown]
 # ## The fit
 #
-# A quarter of the trips is held out. A multinomial probit: an option has a utility, linear in its features, plus normal noise, and the largest is chosen.
-# Utilities are in units of the noise, so that their ratio is what has a meaning.
+# A quarter of the trips is held out. A multinomial probit: an option has a utility, linear in its features, plus normal
+# noise, and the largest is chosen. Utilities are in units of the noise, so that their ratio is what has a meaning. The
+# modes of this file were simulated without a constant each; real modes need `action_rewards=True`, or their constants
+# bias the weights.
 
 # %%
 model = ethogram.NoisyMDP(kind="features")

@@ -12,6 +12,8 @@ or legal options of the decisions (``data._replace``). Train (2009), "Discrete c
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
@@ -25,22 +27,32 @@ from ethogram.models.arguments import require_integer, warn_user
 from ethogram.models.choices.decisions import Decisions, weights_of
 from ethogram.models.choices.noisy_mdp import NoisyMDP
 from ethogram.models.choices.probit_choice import ProbitChoice
-from ethogram.models.printing import short_repr
+from ethogram.models.printing import printed_as
 
 __all__ = ["Band", "choice_shares", "elasticities", "marginal_effects", "willingness_to_pay"]
+
+UNIT = "unit"
+"""What features without a unit are counted in."""
 
 MOST_DRAWS = 1000
 """Draws are thinned to this number: the Monte Carlo error of the bounds is then a few hundredths of the width."""
 
 
-@short_repr
+def _in_words(band: Band) -> str:
+    title = f"{band.what}: posterior mean, median and {100 * band.probability:.3g} % interval"
+    return f"{title}\n{band.to_table().to_string(float_format='{:.4g}'.format)}"
+
+
+@printed_as(_in_words)
 class Band(NamedTuple):
-    """Posterior mean and median, and the central interval.
+    """Posterior mean and median, and the central interval; it prints as a table with names and units.
 
     Attributes
     ----------
     mean, median, lower, upper : arrays of one shape.
     probability : of the interval.
+    what : the quantity, and its unit.
+    axes : names of the entries along each axis, by name of the axis.
     """
 
     mean: Float[np.ndarray, "..."]
@@ -48,6 +60,15 @@ class Band(NamedTuple):
     lower: Float[np.ndarray, "..."]
     upper: Float[np.ndarray, "..."]
     probability: float
+    what: str = ""
+    axes: Mapping[str, Sequence[str]] = MappingProxyType({})
+
+    def to_table(self) -> Any:
+        """A pandas DataFrame: one row per entry, by names, with mean, median and the ends of the interval."""
+        import pandas
+
+        parts = {name: np.ravel(getattr(self, name)) for name in ("mean", "median", "lower", "upper")}
+        return pandas.DataFrame(parts, pandas.MultiIndex.from_product(self.axes.values(), names=self.axes))
 
 
 def choice_shares(model: NoisyMDP, draws: Any, data: Decisions, *, probability: float | int = 0.9) -> Band:
@@ -71,16 +92,12 @@ def choice_shares(model: NoisyMDP, draws: Any, data: Decisions, *, probability: 
         If the draws have fewer than 100 effective samples, or chains an r_hat above 1.01. The effects of a feature also
         warn where it differs between no two options.
     """
-    return _band(_by_draw(_shares, model, draws, data, probability), probability)
+    found = _by_draw(_shares, model, draws, data, probability)
+    return _band(found, probability, "choice shares", {"option": _slots(data)})
 
 
 def marginal_effects(
-    model: NoisyMDP,
-    draws: Any,
-    data: Decisions,
-    feature: Any,
-    *,
-    probability: float | int = 0.9,
+    model: NoisyMDP, draws: Any, data: Decisions, feature: Any, *, probability: float | int = 0.9
 ) -> Band:
     """Derivative (option, option) of the first slot's share by a feature of the second slot.
 
@@ -95,36 +112,27 @@ def marginal_effects(
         If values are tabular (a transition probability cannot change alone), the feature is unknown, or as for
         :func:`choice_shares`.
     """
-    found = _by_draw(_responses, model, draws, data, probability, _feature(model, data, feature))
-    return _band(found[0], probability)
+    number = _feature(model, data, feature)
+    found, _ = _by_draw(_responses, model, draws, data, probability, number)
+    unit, name = _unit_and_name(data, number)
+    axes = dict.fromkeys(("share of", f"{name} of"), _slots(data))
+    return _band(found, probability, f"changes of shares by one {unit} more of {name}", axes)
 
 
 def elasticities(
-    model: NoisyMDP,
-    draws: Any,
-    data: Decisions,
-    feature: Any,
-    *,
-    probability: float | int = 0.9,
+    model: NoisyMDP, draws: Any, data: Decisions, feature: Any, *, probability: float | int = 0.9
 ) -> Band:
     """Elasticity (option, option) of the first slot's share with respect to a feature of the second slot.
 
     It is NaN for a slot that is legal in no decision of positive weight. Shares that underflow have accurate
-    elasticities, which are computed from their logarithms.
-
-    Parameters
-    ----------
-    feature : index or name.
-    model, draws, data, probability : as for :func:`choice_shares`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As :func:`marginal_effects`.
+    elasticities, which are computed from their logarithms. Parameters and errors are those of :func:`marginal_effects`.
     """
-    _, each = _by_draw(_responses, model, draws, data, probability, _feature(model, data, feature))
+    number = _feature(model, data, feature)
+    _, each = _by_draw(_responses, model, draws, data, probability, number)
     each[:, ~np.asarray(data.legal)[weights_of(data) > 0].any(0)] = np.nan
-    return _band(each, probability)
+    name = _unit_and_name(data, number)[1]
+    axes = dict.fromkeys(("share of", f"{name} of"), _slots(data))
+    return _band(each, probability, f"elasticities of shares with respect to {name}", axes)
 
 
 def willingness_to_pay(
@@ -155,7 +163,13 @@ def willingness_to_pay(
         raise ValueError(f"feature and price are both {feature!r}: pass two features")
     band_ends(probability)
     values = np.asarray(model.parts(np.asarray(draws_of(model, draws, data)), data)["v"], float)
-    return _band(-values[..., first] / values[..., second], probability)
+    (unit, name), (money, paid) = _unit_and_name(data, first), _unit_and_name(data, second)
+    money = f"{money}s of {paid}" if money == UNIT else money
+    ratio, axes = -values[..., first] / values[..., second], {"feature": [name]}
+    if data.subject is not None:
+        known = data.metadata.subject_names or ()
+        axes["subject"] = [*known, *map(str, range(len(known), ratio.shape[-1]))]
+    return _band(ratio, probability, f"willingness to pay, {money} per {unit} of {name}", axes)
 
 
 def _shares(theta, model, problem, weight):
@@ -235,7 +249,16 @@ def _feature(model: NoisyMDP, data: Decisions, feature: Any) -> int:
     return number
 
 
-def _band(draws: np.ndarray, probability: float | int) -> Band:
+def _slots(data: Decisions) -> Sequence[str]:
+    return data.metadata.action_names or [str(slot) for slot in range(data.legal.shape[1])]
+
+
+def _unit_and_name(data: Decisions, number: int) -> tuple[str, str]:
+    names, units = data.metadata.feature_names, data.metadata.feature_units
+    return (units[number] if units else "") or UNIT, names[number] if names else f"feature {number}"
+
+
+def _band(draws: np.ndarray, probability: float | int, what: str, axes: Mapping[str, Sequence[str]]) -> Band:
     lower, upper = band_ends(probability)
     low, median, high = np.percentile(draws, [lower, 50, upper], axis=0)
-    return Band(draws.mean(0), median, low, high, float(probability))
+    return Band(draws.mean(0), median, low, high, float(probability), what, axes)

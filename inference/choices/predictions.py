@@ -91,11 +91,6 @@ def choice_error(predicted: ArrayLike, data: Decisions) -> float:
     ----------
     predicted : (decision,) indices of options.
     data : the decisions, with their choices.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an entry is not an option, there is not one per decision, or no choice is known.
     """
     predicted, chosen = np.asarray(predicted), np.asarray(data.choice)
     _require_shape("predicted", predicted, chosen.shape, "one option per decision")
@@ -116,11 +111,6 @@ def noise_floor(utilities: ArrayLike, data: Decisions) -> float:
     ----------
     utilities : (decision, option); those of options that are not legal are ignored.
     data : the decisions; a choice is only looked at for whether it is known.
-
-    Raises
-    ------
-    ValueError
-        If utilities have another shape, one of a legal option is not finite, or no choice is known.
     """
     utilities = np.asarray(utilities)
     _require_shape("utilities", utilities, data.legal.shape, "(decision, option)")
@@ -160,11 +150,6 @@ def calibration(probabilities: ArrayLike, data: Decisions, num_bins: int = 10) -
         legal are ignored.
     data : the decisions, with their choices.
     num_bins : number of bins of equal width.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If probabilities have another shape, one is not in [0, 1], there is no bin, or no choice is known.
     """
     probabilities, legal = np.asarray(probabilities, float), np.asarray(data.legal)
     _require_shape("probabilities", probabilities, legal.shape, "(decision, option)")

@@ -157,15 +157,11 @@ class ChoiceSummary(NamedTuple):
     evaluated_at: str
 
     def __str__(self) -> str:
-        width = max(map(len, self.names))
-        lines = [
-            f"{'':{width}}  {'mean':>9}  {'sd':>9}  {'lower':>9}  {'upper':>9}  {'ess':>6}  {'r_hat':>6}"
-        ]
-        columns = (self.mean, self.deviation, self.lower, self.upper, self.ess, self.r_hat)
-        for name, *row, ess, r_hat in zip(self.names, *columns, strict=True):
-            shown = "-" if np.isnan(r_hat) else f"{r_hat:.3f}"
-            numbers = "  ".join(f"{number:9.4g}" for number in row)
-            lines.append(f"{name:{width}}  {numbers}  {ess:6.0f}  {shown:>6}")
+        import pandas
+
+        columns = {"mean": self.mean, "sd": self.deviation, "lower": self.lower, "upper": self.upper}
+        table = pandas.DataFrame({**columns, "ess": self.ess, "r_hat": self.r_hat}, index=self.names)
+        lines = [table.to_string(float_format="{:.4g}".format, na_rep="-")]
         lines.append(
             f"{self.probability:.0%} credible intervals; {self.num_decisions:g} decisions, "
             f"{self.num_parameters} parameters"

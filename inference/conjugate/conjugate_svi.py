@@ -98,8 +98,10 @@ class ConjugateSVI:
         init : ``"mixed"`` cycles through the model's ``start_kinds`` (of a RoleHMM ``"kmeans++"``, ``"sticky"`` and
             ``"segments"``); or one of them, or ``"prior"``, for all; or an earlier result, to continue from its
             posterior (one restart), which may have fewer intents.
-        tol : a restart has converged once the relative change of its ELBO between two evaluations (of coordinate
-            ascent: two iterations) is at most `tol`; coordinate ascent then stops updating it. 0 switches this off.
+        tol : a restart has converged once its ELBO changes between two evaluations (of coordinate ascent: two
+            iterations) by at most `tol` times its size, or times the number of frames where that is larger, since
+            units of features may bring an ELBO near zero. Coordinate ascent then stops updating it. 0 switches this
+            off.
         moves : whether coordinate ascent tries merges, deletions and splits of states once a restart has settled; a
             move is kept where it raises the ELBO, and its iterations count as steps. ``"auto"``, where the number of
             states that are used is learned (`AgentMarkov`): merges and deletions, of the three best restarts, which run

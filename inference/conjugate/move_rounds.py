@@ -25,7 +25,7 @@ from ethogram.inference.conjugate.moves import (
     chosen_blocks,
     posteriors,
 )
-from ethogram.inference.conjugate.steps import BLOCK
+from ethogram.inference.conjugate.steps import BLOCK, size_of
 
 __all__ = [
     "DONE",
@@ -154,13 +154,13 @@ def propose(
     return search._replace(phase=phase, failures=failures), Moves(chosen, states, new)
 
 
-def least_kept(bound: Any) -> Any:
+def least_kept(bound: Any, frames: float) -> Any:
     """Bounds above which a move of restarts with these bounds is kept."""
-    return bound + max(LEAST_GAIN, 16 * np.finfo(bound.dtype).eps) * np.abs(bound)
+    return bound + max(LEAST_GAIN, 16 * np.finfo(bound.dtype).eps) * size_of(bound, frames)
 
 
 def judge(
-    sweep: Sweeps, moves: Moves, blocks: Any, active: Any, latest: Any
+    sweep: Sweeps, moves: Moves, blocks: Any, active: Any, latest: Any, frames: float
 ) -> tuple[np.ndarray, Any, np.ndarray, np.ndarray, np.ndarray]:
     """Which moves are kept; blocks, active restarts and bounds after sweeps; bounds (sweep, restart) on the way.
 
@@ -172,7 +172,7 @@ def judge(
         :mod:`ethogram.inference.conjugate.steps`.
     """
     chosen, before, base = moves.chosen, np.asarray(active), np.asarray(latest)
-    least = least_kept(base)
+    least = least_kept(base, frames)
     new, now = moves.blocks, before | chosen
     bound = np.where(chosen, -np.inf, base).astype(base.dtype)
     rows: list[np.ndarray] = []

@@ -34,6 +34,7 @@ from ethogram.inference.conjugate.steps import (
     full_steps,
     impossible_sequences,
     settled,
+    size_of,
     stochastic_steps,
 )
 from ethogram.models.arguments import require_integer
@@ -76,6 +77,7 @@ class Run:
         whole = batch_size is None
         self.ascent = whole and (step_size is None or (not callable(step_size) and step_size == 1))
         self.step_size = step_size if step_size is not None else (1.0 if whole else robbins_monro())
+        self.frames = float(model.informative_steps(data).sum())
         cells = data.num_sequences * int(np.max(data.lengths))
         self.costly = model.steps_are_costly(data)
         small = cells < SMALL_CELLS and not self.costly
@@ -299,7 +301,9 @@ class Run:
         fixed = model, state.blocks, prior, self.buckets, carried
         tol, latest = self._compared(state)
         # Numbered from the first step of this run, which has nothing carried.
-        return ascent_block(*fixed, active, latest, state.step - state.first_step, limit, tol, horizon)
+        return ascent_block(
+            *fixed, active, latest, state.step - state.first_step, limit, tol, self.frames, horizon
+        )
 
     def _compared(self, state: FitState) -> tuple[np.ndarray, np.ndarray]:
         """Tolerances (restart,), and the ELBOs (restart,) that the next ones are compared with."""
@@ -351,7 +355,7 @@ class Run:
     def _settled(self, elbo: np.ndarray, state: FitState) -> np.ndarray:
         tol, latest = self._compared(state)
         with np.errstate(invalid="ignore"):  # ELBOs of -inf have no difference
-            return settled(elbo, latest, tol)
+            return settled(elbo, latest, tol, self.frames)
 
     def _refuse_impossible(self, elbo: np.ndarray, state: FitState) -> None:
         if np.isfinite(elbo).any():
@@ -377,7 +381,7 @@ class Run:
         traces = np.stack(state.traces, axis=1)
         blocks = jax.tree.map(lambda x: np.asarray(x)[best], state.blocks)
         if self.ascent and may_not_fall(blocks):
-            warn_of_falls(traces[best])
+            warn_of_falls(traces[best], self.frames)
         warn_of_rows(blocks)
         search: MoveSearch | None = state.search
         blocks = jax.device_put(self.model.widened(self.model_of(search)[0], blocks))
@@ -405,10 +409,10 @@ def _beside_the_best(state: FitState, elbo: np.ndarray) -> np.ndarray:
     return np.maximum(elbo, np.maximum(elbo[..., :1], state.traces[-1][0]))
 
 
-def warn_of_falls(trace: np.ndarray) -> None:
+def warn_of_falls(trace: np.ndarray, frames: float) -> None:
     """Warn where the ELBO of coordinate ascent fell by more than rounding explains."""
     allowed = 1e-5 if trace.dtype == np.float32 else 1e-9
-    falls = -np.diff(trace) / np.maximum(np.maximum(np.abs(trace[1:]), np.abs(trace[:-1])), 1)
+    falls = -np.diff(trace) / size_of(np.maximum(np.abs(trace[1:]), np.abs(trace[:-1])), frames)
     if falls.size and falls.max() > allowed:
         warnings.warn(
             f"the ELBO decreased by {falls.max():.1e} (relative) at evaluation {int(falls.argmax()) + 1}, more than "

@@ -16,7 +16,7 @@ from ethogram.inference.conjugate.move_rounds import DONE, SWEEPS, MoveSearch, a
 from ethogram.inference.conjugate.moves import EMPTY
 from ethogram.inference.conjugate.nested_starts import UNUSED, joined
 from ethogram.inference.conjugate.side_by_side_moves import mass_of, try_candidates
-from ethogram.inference.conjugate.steps import BLOCK
+from ethogram.inference.conjugate.steps import BLOCK, size_of
 
 __all__ = ["best_restart", "merge", "move", "moves_are_due", "next_stage"]
 
@@ -85,7 +85,9 @@ def merge(run: Any, state: FitState) -> FitState:
             state._replace(blocks=blocks, step=state.step + done, latest=latest), active, limit
         )
 
-    found = try_candidates(sweep, run.model_of(state.search)[0], state.blocks, state.latest, moving)
+    found = try_candidates(
+        sweep, run.model_of(state.search)[0], state.blocks, state.latest, moving, run.frames
+    )
     phase, active = state.search.phase.copy(), np.array(state.active)
     phase[moving] = phase[moving] if found.kept else DONE
     active[moving] = found.active
@@ -107,9 +109,10 @@ def move(run: Any, state: FitState) -> FitState:
             state._replace(blocks=blocks, step=state.step + done, latest=latest), active, BLOCK
         )
 
-    kept, blocks, active, latest, trace = judge(sweep, moves, state.blocks, state.active, state.latest)
+    before = state.blocks, state.active, state.latest
+    kept, blocks, active, latest, trace = judge(sweep, moves, *before, run.frames)
     with np.errstate(invalid="ignore"):  # ELBOs of -inf have no difference
-        gained = latest - state.latest > SWEEPS * run.tol * np.abs(latest)
+        gained = latest - state.latest > SWEEPS * run.tol * size_of(latest, run.frames)
     state = run.with_trace(state, trace)
     search = after_round(search, moves, kept, gained, state.step, run.model.moves_keep_number)
     return state._replace(blocks=blocks, active=active, latest=latest, search=search)

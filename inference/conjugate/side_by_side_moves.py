@@ -62,7 +62,7 @@ def candidates(mass: Any, most: int) -> np.ndarray:
     return np.array(pairs[:most], int).reshape(-1, 2)
 
 
-def try_candidates(sweep: Sweeps, model: Any, blocks: Any, latest: Any, moving: int) -> Judged:
+def try_candidates(sweep: Sweeps, model: Any, blocks: Any, latest: Any, moving: int, frames: float) -> Judged:
     """One restart after the best of its merges and deletions, if one raises its ELBO.
 
     Parameters
@@ -71,10 +71,11 @@ def try_candidates(sweep: Sweeps, model: Any, blocks: Any, latest: Any, moving: 
         :mod:`ethogram.inference.conjugate.steps`.
     blocks, latest : q(theta) of every restart, on a leading axis, and its ELBO (restart,).
     moving : number of the restart.
+    frames : informative steps of the data.
     """
     latest = np.asarray(latest)
     restarts, base = len(latest), latest[moving]
-    least = least_kept(base)
+    least = least_kept(base, frames)
     pairs = candidates(mass_of(model, blocks, moving), ROUNDS * restarts)
     nowhere = np.full(restarts, -np.inf, latest.dtype)
 

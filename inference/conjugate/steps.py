@@ -28,6 +28,7 @@ __all__ = [
     "full_steps",
     "impossible_sequences",
     "settled",
+    "size_of",
     "stochastic_steps",
 ]
 
@@ -41,9 +42,17 @@ LARGEST = 2**24
 """Maximum size of the blocks of restarts that an accelerator handles together; an iteration needs several times it."""
 
 
-def settled(elbo: Any, latest: Any, tol: Any) -> Any:
-    """Whether the relative change of the ELBOs (restart,) is at most `tol`; never with a `tol` of 0."""
-    return (tol > 0) & (abs(elbo - latest) <= tol * abs(elbo))
+def settled(elbo: Any, latest: Any, tol: Any, frames: Any) -> Any:
+    """Whether ELBOs (restart,) changed by at most `tol`, relative to `size_of`; never with a `tol` of 0."""
+    return (tol > 0) & (abs(elbo - latest) <= tol * size_of(elbo, frames))
+
+
+def size_of(elbo: Any, frames: Any) -> Any:
+    """Nats that changes of ELBOs are relative to: at least one per frame.
+
+    The unit of a feature adds a constant to the ELBO, which may be near zero in one unit and far from it in another.
+    """
+    return abs(elbo).clip(frames)
 
 
 def restart_slices(blocks: Any) -> list[slice]:
@@ -94,28 +103,31 @@ def bounds(model, blocks, prior, batches):
     return jax.vmap(bound)(blocks)
 
 
-def ascent_block(model, blocks, prior, batches, carried, active, latest, first, limit, tol, horizon=np.inf):
+def ascent_block(
+    model, blocks, prior, batches, carried, active, latest, first, limit, tol, frames, horizon=np.inf
+):
     """At most `limit` CAVI iterations; a restart that has converged, or has no finite ELBO, is not updated.
 
     `carried` is what local steps hand on, by batch, with a leading axis of restarts; `first` is the number of the first
-    iteration; `tol` (restart,) is of each restart. A restart also stops where `horizon` times the gain of its last
-    iteration does not take it to the largest ELBO of all. Returns blocks, carried, active, latest
+    iteration; `tol` (restart,) is of each restart, and `frames` of all data. A restart also stops where `horizon` times
+    the gain of its last iteration does not take it to the largest ELBO so far. Returns blocks, carried, active, latest
     ELBOs, the trace (BLOCK, restart) of ELBOs before each iteration, and the number of iterations. An inactive restart
     keeps the blocks of its last ELBO.
     """
-    slices, best = restart_slices(blocks), np.max(latest, where=np.isfinite(latest), initial=-np.inf)
-    rest = first, limit, tol, horizon
+    each = blocks, carried, active, latest, tol
+    best = np.max(latest, where=np.isfinite(latest), initial=-np.inf)
+    settings = first, limit, frames, horizon
+    slices = restart_slices(blocks)
     if len(slices) == 1:
-        return _ascent_block(model, blocks, prior, batches, carried, active, latest, best, *rest)
-    active, latest, tol = np.asarray(active), np.asarray(latest), np.asarray(tol)
+        return _ascent_block(model, prior, batches, *each, best, *settings)
     parts = []
     for part in slices:
-        some = _some(blocks, part), prior, batches, _some(carried, part), active[part], latest[part]
-        if active[part].any():
-            parts.append(_ascent_block(model, *some, best, first, limit, tol[part], horizon))
+        some = _some(each, part)
+        if some[2].any():
+            parts.append(_ascent_block(model, prior, batches, *some, best, *settings))
             best = np.fmax(best, np.max(parts[-1][3]))
         else:
-            parts.append((*some[:1], *some[3:], np.zeros((BLOCK, *latest[part].shape), latest.dtype), 0))
+            parts.append((*some[:4], np.zeros((BLOCK, *some[3].shape), some[3].dtype), 0))
     done = max(int(part[-1]) for part in parts)
     # Slices that converged before the others repeat their final ELBO.
     traces = [np.where(np.arange(BLOCK)[:, None] < part[-1], part[4], part[3]) for part in parts]
@@ -123,7 +135,9 @@ def ascent_block(model, blocks, prior, batches, carried, active, latest, first, 
 
 
 @quick_jit(calls=CALLS)
-def _ascent_block(model, blocks, prior, batches, carried, active, latest, best, first, limit, tol, horizon):
+def _ascent_block(
+    model, prior, batches, blocks, carried, active, latest, tol, best, first, limit, frames, horizon
+):
     def local_step(blocks, carried, step):
         return jax.vmap(lambda *one: _elbo_and_statistics(model, *one, prior, batches, step))(blocks, carried)
 
@@ -141,7 +155,7 @@ def _ascent_block(model, blocks, prior, batches, carried, active, latest, best, 
         gain = jnp.maximum(elbo - latest, 0)
         highest = jnp.maximum(best, jnp.max(jnp.where(jnp.isfinite(elbo), elbo, -jnp.inf)))
         hopeless = highest - elbo > horizon * gain
-        finished = (settled(elbo, latest, tol) | hopeless) & (step % model.settle_every == 0)
+        finished = (settled(elbo, latest, tol, frames) | hopeless) & (step % model.settle_every == 0)
         active = active & jnp.isfinite(elbo) & ~finished
         blocks = choose(active, update(blocks, statistics), blocks)
         return done + 1, blocks, carried, active, elbo, trace.at[done].set(elbo)

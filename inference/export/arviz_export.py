@@ -18,7 +18,7 @@ from ethogram.inference.export.labelled_arrays import Layout, relabel
 from ethogram.inference.export.observed_sites import counted_entries, observed_sites
 from ethogram.inference.export.pointwise import CHUNK, Pointwise, over_chunks
 from ethogram.models.arguments import require_integer, require_key, require_one_of, warn_user
-from ethogram.models.conjugate_model import Exportable, has_labels, overrides
+from ethogram.models.conjugate_model import Exportable, overrides
 from ethogram.models.data.trajectories import Trajectories
 
 __all__ = ["to_arviz"]
@@ -88,14 +88,8 @@ def to_arviz(
         permuted, on the model's ``label_dims``, to match the state probabilities of this reference on the data.
         Required to compare fits by different algorithms. Needs data. None: draws of an ``MCMC`` are matched to the one
         of highest density, since chains switch labels (the last of the first chain without the extra field
-        ``potential_energy``), other draws stay as they are; False: all do.
-
-    Raises
-    ------
-    ValueError, TypeError
-        For a result of another type, an SVI result without model, guide or data, ``num_draws`` below 1, an unknown
-        ``log_likelihood``, ``"step"`` or ``align`` without data or on a model without chains, a reference of other
-        shapes, and dims or coords that do not fit a site.
+        ``potential_energy``), unless a prior or known states tell them apart; other draws stay as they are; False: all
+        do.
 
     Warns
     -----
@@ -313,7 +307,7 @@ def _one_draw(
     model: Exportable, sites: dict[str, np.ndarray], statistics: Mapping[str, Any], data: Any
 ) -> dict[str, np.ndarray] | None:
     """Parameters of the draw of highest density, to which labels are matched; None where states have no labels."""
-    if not has_labels(model):
+    if not model.has_labels() or (data is not None and not model.switches_labels()):
         return None
     chains, draws = next(iter(sites.values())).shape[:2]
     if data is None:

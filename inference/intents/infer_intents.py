@@ -61,13 +61,6 @@ def infer_intents(posterior: Any, data: Trajectories, *, model: Any = None) -> I
         by site.
     data : traces in the same environment, those of the fit or others.
     model : of draws by site; an ``MCMC`` and a posterior hold theirs.
-
-    Raises
-    ------
-    TypeError
-        If `posterior` is none, or of another model.
-    ValueError
-        If the data do not fit the model: a state or an action out of range, say.
     """
     if are_draws(posterior):
         model, averaged = average_over_draws(posterior, data, model, AgentMarkov)

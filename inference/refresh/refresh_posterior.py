@@ -28,7 +28,7 @@ from ethogram.inference.export.pointwise import Pointwise
 from ethogram.inference.nuts_chains import run_chains
 from ethogram.inference.refresh.refreshed_posterior import RefreshedPosterior
 from ethogram.models.arguments import require_integer, require_key
-from ethogram.models.conjugate_model import has_labels, require_informative
+from ethogram.models.conjugate_model import require_informative
 from ethogram.models.data.trajectories import Metadata, Trajectories
 from ethogram.models.families.numpyro_sites import by_site, start_of_site
 from ethogram.models.quick_jit import quick_jit
@@ -112,7 +112,7 @@ def refresh_posterior(
     chains = run_chains(key_chains, model, data, *counts, settings=settings, starts=starts, **saved)
     reference = by_site({name: block.inner_point() for name, block in posterior.blocks.items()})
     sites = {name: chains.sites[name] for name in sorted(reference)}
-    if has_labels(model):
+    if model.switches_labels():
         order = Pointwise(model, flat_draws(sites), data).state_order(reference)
         order = order.reshape(num_chains, num_draws, -1)
         dims = model.site_layout(data)[0]

@@ -32,12 +32,6 @@ class RefreshedPosterior(SampledPosterior):
         ``acceptance_rate``.
     ess : smallest bulk effective sample size of an entry of a site.
     r_hat : largest rank-normalised split R-hat; 0 for a single chain.
-
-    Raises
-    ------
-    ValueError, TypeError
-        If sites are missing, left over, not finite, or of other shapes than in the prior of the model, or if numbers of
-        chains or draws differ.
     """
 
     ess: float

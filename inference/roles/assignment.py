@@ -100,11 +100,6 @@ def infer_roles(posterior: Any, data: Trajectories, *, model: Any = None) -> Inf
         after its run, or its ``get_samples()``, arrays (draw, ...) by site.
     data : trajectories that fit the model.
     model : of draws by site; an ``MCMC`` and a posterior hold theirs.
-
-    Raises
-    ------
-    ValueError, TypeError
-        If the data do not fit the model, or the posterior is of another one.
     """
     if are_draws(posterior):
         return roles_of_draws(posterior, data, model, RoleHMM)
@@ -143,11 +138,6 @@ def role_log_likelihood(
     ----------
     posterior : of a `RoleHMM`, or the result that holds it.
     data : trajectories that fit the model.
-
-    Raises
-    ------
-    ValueError, TypeError
-        If the data do not fit the model, or the posterior is of another one.
     """
     posterior = posterior_that_fits(posterior, data, RoleHMM)
     model = posterior.model

@@ -31,7 +31,10 @@ __all__ = ["Decisions", "check_decisions", "decisions_in_words", "weights_of"]
 HostOrDevice = np.ndarray | Array
 
 
-@printed_as(lambda data: describe_data(data, decisions_in_words))
+@printed_as(
+    lambda data: describe_data(data, decisions_in_words),
+    "choose decisions by take([0]), read several files together by from_table, ",
+)
 class Decisions(NamedTuple):
     """Choices, and the choice sets they were made from: a pytree whose leaves are arrays.
 
@@ -70,11 +73,6 @@ class Decisions(NamedTuple):
     def __len__(self) -> int:
         return self.num_decisions
 
-    def __add__(self, other: Any) -> Any:
-        raise TypeError(
-            "decisions are not added: read their tables together, as from_table does with several files"
-        )
-
     @classmethod
     def from_list(
         cls,
@@ -96,12 +94,6 @@ class Decisions(NamedTuple):
         subject : (decision,) integers, or names of the metadata's ``subject_names``.
         weight : (decision,) numbers.
         codes : True where integers are numbers although some names are numerals; these are looked up otherwise.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If a choice set is empty, has another number of features, or is not numeric; or as
-            :func:`check_decisions`.
         """
         sets = [read_floats(f"features[{row}]", one) for row, one in enumerate(as_list("features", features))]
         if not sets:
@@ -148,13 +140,6 @@ class Decisions(NamedTuple):
             transition probabilities themselves, one feature per state.
         subject, weight : as in :meth:`from_list`.
         codes : True where integers are numbers although some names are numerals; these are looked up otherwise.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If a state or action is out of range, a chosen action is not legal in its state, or `legal` or `features`
-            has another shape; or as :meth:`MDP.legal <ethogram.models.mdps.MDP.legal>` and
-            :func:`check_decisions`.
         """
         if not isinstance(mdp, MDP):
             raise TypeError(f"mdp is {type(mdp).__name__}: pass an MDP")
@@ -237,10 +222,9 @@ class Decisions(NamedTuple):
         >>> data.metadata.action_names, data.legal.tolist(), data.choice.tolist()
         (('bus', 'car', 'walk'), [[True, True, False], [True, False, True]], [1, 0])
         """
-        columns: dict[str, Any] = {"chosen": chosen, "option": option, "subject": subject, "weight": weight}
-        columns["available"] = available
         text = {"sep": sep, "decimal": decimal, "thousands": thousands, "encoding": encoding}
-        return cls._checked(*read_long(table, decision, features, metadata, text, **columns))
+        columns = (chosen, option, subject, weight, available)
+        return cls._checked(*read_long(table, decision, features, metadata, text, *columns))
 
     @classmethod
     def from_wide(
@@ -292,10 +276,8 @@ class Decisions(NamedTuple):
         >>> data.legal.tolist(), data.choice.tolist()
         ([[True, True], [True, False]], [1, 0])
         """
-        columns: dict[str, Any] = {"choice": choice, "legal": legal, "subject": subject, "weight": weight}
-        columns["base"] = base
         text = {"sep": sep, "decimal": decimal, "thousands": thousands, "encoding": encoding}
-        return cls._checked(*read_wide(table, features, metadata, text, **columns))
+        return cls._checked(*read_wide(table, features, metadata, text, choice, base, legal, subject, weight))
 
     @classmethod
     def _checked(
@@ -333,24 +315,12 @@ class Decisions(NamedTuple):
         return int(np.max(np.asarray(self.subject), initial=-1)) + 1
 
     def take(self, indices: Any) -> Decisions:
-        """The decisions at these positions: integers, booleans or a slice.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If indices are not a list of integers or booleans, or one is out of range.
-        """
+        """The decisions at these positions: integers, booleans or a slice."""
         chosen = indices if isinstance(indices, slice) else read_positions(indices, self.num_decisions)
         return jax.tree.map(lambda leaf: leaf[chosen], self)
 
     def split(self, key: Any, test_fraction: float | int = 0.25) -> tuple[Decisions, Decisions]:
-        """A random split into training and test decisions, each in the original order.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If the key is not typed, the fraction is not in (0, 1), or there are fewer than two decisions.
-        """
+        """A random split into training and test decisions, each in the original order."""
         require_key(key)
         require_number("test_fraction", test_fraction, above=0, below=1)
         count = self.num_decisions
@@ -371,10 +341,6 @@ def decisions_in_words(data: Decisions) -> list[str]:
     return [sizes, *features_in_words(data.metadata)]
 
 
-# The one of NamedTuple counts fields by len.
-Decisions._make = classmethod(lambda cls, values: cls(*values))  # type: ignore[method-assign, assignment]
-
-
 def check_decisions(data: Any) -> Decisions:
     """The same decisions, after a check of their shapes, dtypes, choices and features; traced arrays are not checked.
 
@@ -392,7 +358,8 @@ def check_decisions(data: Any) -> Decisions:
         if not hasattr(part, "dtype") and not (part is None and name in ("subject", "weight")):
             raise TypeError(f"{name} is {type(part).__name__}: pass a NumPy or JAX array")
     if is_concrete(*jax.tree.leaves(data)):
-        check_fields(*data[:-1], data.metadata.subject_names)
+        arrays = data.features, data.legal, data.choice, data.subject, data.weight
+        check_fields(*arrays, data.metadata.subject_names)
     return data
 
 

@@ -237,12 +237,6 @@ class NoisyMDP(Exportable):
         SimulatedChoices
             `data`, the decisions with their choices, and `parameters` by site, ``theta`` and its deterministic parts.
 
-        Raises
-        ------
-        TypeError, ValueError
-            If the key is not typed, the prior is flat and there are no parameters, these do not fit the decisions, or
-            as :meth:`check`.
-
         Examples
         --------
         >>> import jax, numpy as np

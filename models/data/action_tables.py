@@ -52,12 +52,7 @@ class ActionTable(NamedTuple):
     of: str = "actions"
 
     def fit(self, data: Trajectories) -> ActionFrequencies:
-        """Smoothed frequencies of the known actions of the traces, in every context that they have.
-
-        Raises
-        ------
-        ValueError, TypeError : states or actions are absent or out of range, none is known, or a setting is invalid.
-        """
+        """Smoothed frequencies of the known actions of the traces, in every context that they have."""
         steps = read_steps(data, self.num_states, self.num_actions, False)
         known = steps.action >= 0
         if not known.any():

@@ -15,6 +15,7 @@ __all__ = [
     "RADIANS",
     "coordinates_of",
     "great_circle",
+    "heading",
     "period_of",
     "position_features",
     "refuse_angles",
@@ -68,6 +69,13 @@ def great_circle(start: np.ndarray, end: np.ndarray) -> np.ndarray:
     return 2 * EARTH_RADIUS * np.arcsin(np.minimum(np.sqrt(half), 1))
 
 
+def heading(lon: Any, lat: Any, to_lon: np.ndarray, to_lat: np.ndarray) -> np.ndarray:
+    """Direction in which the great circle to another point leaves, counterclockwise from east."""
+    east = np.cos(to_lat) * np.sin(to_lon - lon)
+    north = np.cos(lat) * np.sin(to_lat) - np.sin(lat) * np.cos(to_lat) * np.cos(to_lon - lon)
+    return np.arctan2(north, east)
+
+
 def position_features(metadata: Metadata, count: int, any_two: bool = False) -> tuple[list[int], bool]:
     """Which of `count` features are coordinates, and whether they are degrees on the globe; none where unclear.
 
@@ -108,10 +116,7 @@ def refuse_angles(data: Any, fault: str, fix: str, *, only_degrees: bool = False
 def coordinates_of(metadata: Metadata, what: str) -> str | None:
     """Whether coordinates are ``"planar"`` or ``"lonlat"``, by their units, else by their names; None where unknown.
 
-    Raises
-    ------
-    ValueError
-        Units differ or are radians, or latitude stands before longitude; the message begins with `what`.
+    Messages begin with `what`.
     """
     each = _each(metadata)
     known = {unit for _, unit in each if unit}

@@ -14,6 +14,7 @@ from ethogram.models.data.table_kinds import (
     FILE,
     NULLS,
     Labels,
+    is_number,
     number_hint,
     open_table,
 )
@@ -104,20 +105,12 @@ class Columns:
         for name in names:
             values, null = self[name]
             rows = np.flatnonzero(~null) if values.dtype.kind == "U" else ()
-            row = next((row for row in rows if not _is_number(values[row])), None)
+            row = next((row for row in rows if not is_number(values[row])), None)
             word = "" if row is None else str(values[row])
             came = "" if row is None else f", and {self.row(row)} is {word!r}{number_hint(word)}"
             require_kind(f"column {name!r}", values, "biuf", f"features must be numbers{came}")
         values, nulls = zip(*(self[name] for name in names), strict=True)
         return Column(np.stack(values, axis=1)[order], np.stack(nulls, axis=1)[order])
-
-
-def _is_number(word: Any) -> bool:
-    try:
-        float(word)
-    except ValueError:
-        return False
-    return True
 
 
 def label_columns(
@@ -152,6 +145,4 @@ def number_groups(keys: dict[ColumnName, np.ndarray], num_rows: int) -> tuple[np
         _, code = np.unique(code * len(distinct) + inverse, return_inverse=True)
     _, first_row, code = np.unique(code, return_index=True, return_inverse=True)
     by_first = np.argsort(first_row)
-    number = np.empty_like(by_first)
-    number[by_first] = np.arange(len(by_first))
-    return number[code], first_row[by_first]
+    return np.argsort(by_first)[code], first_row[by_first]

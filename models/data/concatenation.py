@@ -55,15 +55,10 @@ def concatenated(items: Iterable[Any], called: Sequence[str] | None = None) -> d
 
 def _form(part: Any) -> dict[str, Any]:
     """What trajectories must have in common to be joined."""
-    given = {
-        field: getattr(part, field) is not None and "given" for field in (*STEP_FIELDS, *SEQUENCE_LABELS)
-    }
-    features = None if part.observations is None else part.observations.shape[2]
-    return {
-        **{field: each or None for field, each in given.items()},
-        "observations.shape[2]": features,
-        **{f"metadata.{name}": getattr(part.metadata, name) for name in SAME},
-    }
+    fields = (*STEP_FIELDS, *SEQUENCE_LABELS)
+    form: dict[str, Any] = {field: None if getattr(part, field) is None else "given" for field in fields}
+    form["observations.shape[2]"] = None if part.observations is None else part.observations.shape[2]
+    return form | {f"metadata.{name}": getattr(part.metadata, name) for name in SAME}
 
 
 def _in_one_vocabulary(

@@ -32,6 +32,8 @@ def describe_data(data: Any, in_words: Callable[[Any], list[str]]) -> str:
 def features_in_words(metadata: Metadata) -> list[str]:
     """Names of the features with their units, where there are names."""
     names, units = metadata.feature_names or (), metadata.feature_units or ()
+    if len(names) > 1 and len({*units}) == 1 and units[0]:
+        return [f"features {few_names(names)}, all in {units[0]}"]
     features = [
         f"{name} ({unit})" if unit else name for name, unit in zip(names, units, strict=False)
     ] or names
@@ -39,19 +41,23 @@ def features_in_words(metadata: Metadata) -> list[str]:
 
 
 def trajectories_in_words(data: Any) -> list[str]:
-    """Sizes, the first and the last date in the zone of the data, features with units."""
+    """Sizes, frame rate, the first and the last date in the zone of the data, features with units."""
     frames, metadata = valid_steps(data), data.metadata
     missing, count = int((frames & ~np.asarray(data.observed)).sum()), data.num_sequences
     sizes = f"{count} sequence{'s' * (count != 1)}, {with_spaces(frames.sum())} frames, {with_spaces(missing)} missing"
-    times, dates = own_times(data.times, metadata), []
+    times, rate = own_times(data.times, metadata), metadata.frame_rate
+    unit = metadata.time_unit or "unit of time"
+    parts = [sizes]
+    if rate is not None:
+        parts.append(f"{rate:g} frames per {unit}" if rate > 1 else f"a frame every {1 / rate:g} {unit}")
     if times is not None and metadata.time_kind == "date" and np.any(data.observed):
         import pandas
 
         known = pandas.Series([times[data.observed].min(), times[data.observed].max()]).dt.tz_localize("UTC")
         first, last = known.dt.tz_convert(metadata.time_zone or "UTC")
         form = "%B %Y" if (last - first).days > 2 else "%B %Y %H:%M"
-        dates = [f"from {first.day} {first.strftime(form)} to {last.day} {last.strftime(form)}"]
-    return [sizes, *dates, *features_in_words(metadata)]
+        parts.append(f"from {first.day} {first.strftime(form)} to {last.day} {last.strftime(form)}")
+    return parts + features_in_words(metadata)
 
 
 def with_spaces(number: Any) -> str:

@@ -1,25 +1,20 @@
 """Observations and actions of recorded episodes: objects or dictionaries, several or one flat dictionary of all."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from ethogram.models.arguments import as_list, read_array
 from ethogram.models.data.padding import is_nan
 
-__all__ = ["EpisodeArrays", "episode_arrays"]
+__all__ = ["episode_arrays"]
+
+EpisodeArrays = tuple[str, np.ndarray, np.ndarray]
+"""How messages call an episode, its observations (T,) or (T + 1,) and actions (T,), perhaps with more axes."""
 
 # What flat dictionaries call the last steps of their episodes.
 ENDS = ("terminals", "timeouts", "terminations", "truncations")
-
-
-class EpisodeArrays(NamedTuple):
-    """Arrays of one episode."""
-
-    place: str  # how messages call the episode
-    observations: np.ndarray  # (T,) or (T + 1,), perhaps with more axes
-    actions: np.ndarray  # (T,), perhaps with more axes
 
 
 def episode_arrays(episodes: Any) -> tuple[list[EpisodeArrays], list[Any] | None]:
@@ -39,7 +34,8 @@ def _read(episode: Any, place: str) -> EpisodeArrays:
         of = episode.get if isinstance(episode, Mapping) else lambda name: getattr(episode, name, None)
         parts = {f"{name} of {place}": of(name) for name in names}
         if all(part is not None for part in parts.values()):
-            return EpisodeArrays(place, *(_array(part, what) for what, part in parts.items()))
+            observations, actions = (_array(part, what) for what, part in parts.items())
+            return place, observations, actions
     raise TypeError(f"{place} is {type(episode).__name__} without observations and actions (or obs and acts)")
 
 
@@ -84,7 +80,7 @@ def _cut(flat: Mapping[str, Any]) -> Iterator[EpisodeArrays]:
         here = seen[start:stop]
         if after is not None:
             here = np.concatenate([here, after[stop - 1 : stop]])
-        yield EpisodeArrays(f"episode {number}", here, parts["actions"][start:stop])
+        yield f"episode {number}", here, parts["actions"][start:stop]
 
 
 def _check_next(seen: np.ndarray, after: np.ndarray, last: np.ndarray) -> None:

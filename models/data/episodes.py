@@ -20,7 +20,7 @@ from ethogram.models.data.padding import (
     read_entries,
 )
 from ethogram.models.data.time_grid import SortedRows, clocks_of, frame_numbers
-from ethogram.models.data.times import Times, read_times, state_clock
+from ethogram.models.data.times import read_times, state_clock
 
 __all__ = ["read_episodes", "read_list"]
 
@@ -42,17 +42,19 @@ def read_list(
     lists = {field: _arrays(part, field) for field, part in steps.items() if part is not None}
     if not lists.keys() & {"observations", "states", "actions"}:
         raise ValueError("observations, states and actions are all None: give one of them")
-    lengths = _common_lengths(lists)
+    clock = as_list("time", () if time is None else time)
+    clock = [as_list(f"time[{number}]", part, "one time per frame") for number, part in enumerate(clock)]
+    lengths = _common_lengths(lists if time is None else lists | {"time": clock})
     columns = {field: read_column(part, field) for field, part in labels.items() if part is not None}
     sequence = np.repeat(np.arange(len(lengths)), lengths)
     rank = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
     frame, times = rank, None
     if time is not None:
-        times = _times(time, lengths, next(iter(lists)))
+        entries = np.empty(lengths.sum(), object)
+        entries[:] = [entry for part in clock for entry in part]
+        times = read_times(entries, "time", len(entries))
         clocks = clocks_of(columns.get("group"), len(lengths), "group")
-        sorted_rows = SortedRows(
-            lambda row: f"time[{sequence[row]}][{rank[row]}]", sequence, rank, str, clocks
-        )
+        sorted_rows = SortedRows(lambda row: f"time[{sequence[row]}][{rank[row]}]", sequence, str, clocks)
         frame = frame_numbers(times.values, step, sorted_rows, "time", snap)
         metadata = state_clock(Metadata() if metadata is None else metadata, times, step, sequence)
         last = np.cumsum(lengths)[lengths > 0] - 1
@@ -60,6 +62,9 @@ def read_list(
     elif step is not None or snap is not False:
         given = "snap" if step is None else "step"
         raise ValueError(f"{given} is given without time: pass time=, one array of times per sequence")
+    marks = _joined(lists["observed"]) if "observed" in lists else None
+    if marks is not None and marks.dtype != np.bool_ and marks.size:
+        raise TypeError(f"observed has dtype {marks.dtype}: pass booleans")
     rows = FrameRows(
         sequence=sequence,
         frame=frame,
@@ -70,7 +75,7 @@ def read_list(
             for field in ("states", "actions", "stay")
             if field in lists
         },
-        observed=_marks(lists["observed"]) if "observed" in lists else None,
+        observed=None if marks is None else marks.astype(bool),
         times=None if times is None else times.values,
     )
     return pad_rows(rows, columns, missing, metadata, coded=coded_fields(codes))
@@ -143,7 +148,7 @@ def _arrays(part: Iterable[Any], field: str) -> list[np.ndarray]:
     return arrays
 
 
-def _common_lengths(lists: dict[str, list[np.ndarray]]) -> np.ndarray:
+def _common_lengths(lists: Mapping[str, Sequence[Any]]) -> np.ndarray:
     (first, reference), *others = lists.items()
     for field, arrays in others:
         if len(arrays) != len(reference):
@@ -155,24 +160,6 @@ def _common_lengths(lists: dict[str, list[np.ndarray]]) -> np.ndarray:
                     "mark what is missing with -1"
                 )
     return np.array([len(array) for array in reference], dtype=np.int64)
-
-
-def _times(time: Any, lengths: np.ndarray, first: str) -> Times:
-    """Times of all rows, one after the other."""
-    each = [
-        as_list(f"time[{number}]", part, "one time per frame")
-        for number, part in enumerate(as_list("time", time))
-    ]
-    if len(each) != len(lengths):
-        raise ValueError(f"time has {len(each)} sequences, but {first} has {len(lengths)}")
-    for number, (part, length) in enumerate(zip(each, lengths.tolist(), strict=True)):
-        if len(part) != length:
-            raise ValueError(
-                f"time[{number}] has {len(part)} frames, but {first}[{number}] has {length} frames"
-            )
-    entries = np.empty(lengths.sum(), object)
-    entries[:] = [entry for part in each for entry in part]
-    return read_times(entries, "time", len(entries))
 
 
 def _joined(arrays: list[np.ndarray]) -> np.ndarray:
@@ -196,10 +183,3 @@ def _feature_columns(arrays: list[np.ndarray]) -> Column:
             raise TypeError(f"observations[{number}] has dtype {array.dtype}: pass floats or integers")
     values = _joined(arrays)
     return Column(values, is_nan(values))
-
-
-def _marks(arrays: list[np.ndarray]) -> np.ndarray:
-    marks = _joined(arrays)
-    if marks.dtype != np.bool_ and marks.size:
-        raise TypeError(f"observed has dtype {marks.dtype}: pass booleans")
-    return marks.astype(bool)

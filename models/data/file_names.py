@@ -5,13 +5,13 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Any
 
 from ethogram.models.arguments import as_list
 
-__all__ = ["NameRule", "Paths", "find_files", "is_path", "label_of_file"]
+__all__ = ["NameRule", "Paths", "existing_file", "find_files", "is_path", "label_of_file"]
 
 Paths = str | os.PathLike | Iterable[str | os.PathLike]
 """A path, a pattern such as ``"tracks/*.csv"``, or a list of these."""
@@ -42,6 +42,20 @@ def find_files(source: Any, argument: str = "path") -> list[Path]:
         raise ValueError(
             f"{argument} has {f'{str(twice[0])!r} twice' if found else 'no path'}: give each file once"
         )
+    return found
+
+
+def existing_file(
+    path: str | os.PathLike, endings: Collection[str], fix: str, argument: str = "path"
+) -> Path:
+    """The path; FileNotFoundError or ValueError unless it is a file with one of the endings."""
+    found = Path(path)
+    if not any(found.name.lower().endswith(ending) for ending in endings):
+        raise ValueError(
+            f"{argument} is {str(path)!r}, whose name ends in none of {', '.join(endings)}: {fix}"
+        )
+    if not found.is_file():
+        raise FileNotFoundError(f"{argument} is {str(path)!r}: there is no such file")
     return found
 
 

@@ -48,11 +48,8 @@ def look_up(
 ) -> np.ndarray:
     """Numbers (label,) of labels in a vocabulary, by their text; a ValueError names the first that is not in it.
 
-    Parameters
-    ----------
-    name, vocabulary : how messages call the labels and the names.
-    fix : what else to do where labels are numbers.
-    rows : of a table, which the labels are of.
+    Messages call labels and names `name` and `vocabulary`, those of a table by their `rows`; `fix` is what else to do
+    where labels are numbers.
     """
     distinct, inverse = np.unique(label_texts(values, name), return_inverse=True)
     number = {each: code for code, each in enumerate(names)}
@@ -88,9 +85,7 @@ def are_numerals(names: Sequence[str] | None) -> bool:
 def require_vocabulary(metadata: Metadata, source: str, **vocabularies: Sequence[str] | None) -> None:
     """Raise ValueError where numbers of data mean other states or actions than in `source`, such as an MDP.
 
-    Parameters
-    ----------
-    vocabularies : ``state_names`` and ``action_names`` of the source; None for none.
+    `vocabularies` are its ``state_names`` and ``action_names``, or None.
     """
     for field, names in vocabularies.items():
         ours = getattr(metadata, field)

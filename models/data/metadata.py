@@ -14,7 +14,6 @@ __all__ = [
     "SEQUENCE_LABELS",
     "STEP_FIELDS",
     "STEP_LABELS",
-    "TIME_KINDS",
     "ColumnName",
     "Metadata",
 ]
@@ -26,7 +25,6 @@ STEP_LABELS = {"states": "state_names", "actions": "action_names"}
 SEQUENCE_LABELS = {"agent": "agent_names", "group": "group_names", "subject": "subject_names"}
 STEP_FIELDS = ("observations", "states", "actions", "observed", "stay", "times")
 ARRAY_FIELDS = (*STEP_FIELDS[:3], "lengths", "observed", *SEQUENCE_LABELS, "stay", "times")
-TIME_KINDS = (None, "date", "duration")
 
 
 def _names(value: Any, field: str) -> tuple[str, ...] | None:
@@ -62,13 +60,6 @@ class Metadata:
     time_kind : what ``Trajectories.times`` are, None for numbers, ``"date"`` or ``"duration"`` for nanoseconds (dates
         since 1970 in UTC).
     time_zone : of dates that had one, such as ``"Europe/Paris"``.
-
-    Raises
-    ------
-    TypeError
-        If a vocabulary is a single string or contains anything but strings.
-    ValueError
-        If names repeat, or the frame rate is not positive and finite.
     """
 
     feature_names: Sequence[str] | None = None
@@ -91,7 +82,7 @@ class Metadata:
             value = getattr(self, field)
             if not isinstance(value, str | None):
                 raise TypeError(f"metadata.{field} is {value!r}: give a string or None")
-        require_one_of("metadata.time_kind", self.time_kind, TIME_KINDS)
+        require_one_of("metadata.time_kind", self.time_kind, (None, "date", "duration"))
         if self.frame_rate is not None:
             rate = require_number("metadata.frame_rate", self.frame_rate, above=0)
             object.__setattr__(self, "frame_rate", rate)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ethogram.models.arguments import warn_user
-from ethogram.models.data.angles import period_of
+from ethogram.models.data.angles import period_of, position_features
 from ethogram.models.data.metadata import Metadata
 from ethogram.models.data.spikes import find_spikes
 
@@ -66,12 +66,13 @@ def warn_of_outliers(
             ratio, speed, row, feature = max(steps)
             how = f"beside a step of {speed:.3g} per frame, {ratio:.3g} times a usual one"
             count = f"{len({step[2:] for step in steps})} values are beside such a step"
+    positions, _ = position_features(metadata, values.shape[1])
+    fix = ", or pass max_speed= to from_table" if feature in positions else ""
     names = metadata.feature_names
     name = repr(names[feature]) if names else str(feature)
-    when = f"step {rows.frame[row]}" if rows.times is None else f"time {rows.times[row]}"
     warn_user(
-        f"feature {name} of sequence {place(int(rows.sequence[row]))} is {values[row, feature]:g} at {when}, {how} "
-        f'({count}): correct them, or set them to NaN and pass missing="nan"',
+        f"feature {name} of sequence {place(int(rows.sequence[row]))} is {values[row, feature]:g} at {rows.when(row)}, "
+        f'{how} ({count}): correct them, or set them to NaN and pass missing="nan"{fix}',
     )
 
 
@@ -132,21 +133,12 @@ def _far_steps(
 def warn_of_unobserved(
     observed: np.ndarray, agent: Any, names: Any, place: Callable[[int], str] = str
 ) -> None:
-    """Warn of sequences of which no frame (sequence, time) is observed.
-
-    Parameters
-    ----------
-    agent, names : number of the agent of each sequence, and names of the agents, which messages give; None for none.
-    place : how messages call a sequence.
-    """
+    """Warn of sequences of which no frame (sequence, time) is observed, by the names of their agents where known."""
     empty = np.flatnonzero(~observed.any(axis=1))
     if len(empty):
         first = int(empty[0])
-        who = (
-            f", agent {names[agent[first]]!r},"
-            if names is not None and agent is not None and agent[first] >= 0
-            else ""
-        )
+        named = names is not None and agent is not None and agent[first] >= 0
+        who = f", agent {names[agent[first]]!r}," if named else ""
         rest = f", nor have {len(empty) - 1} others" if len(empty) > 1 else ""
         warn_user(
             f"sequence {place(first)}{who} has no observed frame{rest}: it tells fits and scores nothing; leave it "

@@ -50,9 +50,11 @@ class FrameRows(NamedTuple):
     steps: dict[str, Column]  # (row,): of states, actions and stay
     observed: np.ndarray | None = None  # (row,): None for all that are not null
     times: np.ndarray | None = None  # (row,): numbers, dates or durations
-    removed: np.ndarray | None = (
-        None  # (row, feature): values that count as missing, whatever is said of nulls
-    )
+    removed: np.ndarray | None = None  # (row, feature): values that count as missing beside nulls
+
+    def when(self, row: int | np.integer) -> str:
+        """How messages call the time of a row."""
+        return f"step {self.frame[row]}" if self.times is None else f"time {self.times[row]}"
 
 
 def read_column(column: Any, name: str) -> Column:
@@ -65,9 +67,7 @@ def read_column(column: Any, name: str) -> Column:
         null, known = np.array(column.is_null().to_numpy(), dtype=bool), column.drop_nulls().to_numpy()
     else:
         values = read_entries(name, column)
-        null = np.zeros(values.shape, dtype=bool)
-        if values.dtype == object:
-            null = _nulls(values)
+        null = _nulls(values) if values.dtype == object else np.zeros(values.shape, dtype=bool)
         known = values[~null]
     if null.ndim != 1:
         raise ValueError(f"{name} has shape {null.shape}: give one value each, in a list")
@@ -90,16 +90,15 @@ def read_entries(name: str, column: Any) -> np.ndarray:
 
 
 def _nulls(values: np.ndarray) -> np.ndarray:
-    return np.array([_is_null(value) for value in values.ravel()], dtype=bool).reshape(values.shape)
-
-
-def _is_null(value: Any) -> bool:
-    """None, NaN, NaT and the null of pandas, whose comparison has no truth value."""
-    return (
+    """Where None, NaN, NaT or the null of pandas is, whose comparison has no truth value."""
+    floats = float | np.floating | np.datetime64 | np.timedelta64
+    null = [
         value is None
         or type(value).__name__ in ("NAType", "NaTType")
-        or (isinstance(value, float | np.floating | np.datetime64 | np.timedelta64) and value != value)
-    )
+        or (isinstance(value, floats) and value != value)
+        for value in values.ravel()
+    ]
+    return np.array(null, dtype=bool).reshape(values.shape)
 
 
 def _beside_text(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -209,13 +208,7 @@ def pad_rows(
 
 
 def plain_times(times: np.ndarray) -> tuple[np.ndarray, float | int]:
-    """Times as numbers, those of dates and durations as nanoseconds, and what stands where there is none.
-
-    Raises
-    ------
-    ValueError
-        If nanoseconds do not hold a time.
-    """
+    """Times as numbers, those of dates and durations as nanoseconds, and what stands where there is none."""
     if times.dtype.kind in "mM":
         kept = times.astype(f"{times.dtype.kind}8[ns]")
         second = f"{times.dtype.kind}8[s]"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -21,40 +20,24 @@ def centred(data: Any, by: str, center: str) -> Any:
     require_one_of("by", by, ("group", "sequence", "all"))
     require_one_of("center", center, ("mean", "median"))
     values, seen = _values(data)
-    moved = values.copy()
-    _subtract(data, moved, values, seen, by, _averaged(np.nanmean if center == "mean" else np.nanmedian))
+    present = np.where(seen[..., None], values, np.nan)
+    if by == "all":
+        moved = values - _average(center, values[seen], 0)
+    elif by == "sequence":
+        moved = values - _average(center, present, 1)
+    else:
+        moved, unit = values.copy(), np.unique(group_labels(data), return_inverse=True)[1]
+        for members in np.split(np.argsort(unit, kind="stable"), np.cumsum(np.bincount(unit))[:-1]):
+            moved[members] -= _average(center, present[members], 0)
     names = [f"{name} relative to the {by} {center}" for name in _feature_names(data, values)]
     return _replaced(data, moved, seen, feature_names=names)
 
 
-def _averaged(average: Callable[..., Any]) -> Callable[..., Any]:
-    """An average (1, ...) over an axis that is NaN, without a warning, where all is missing."""
-
-    def known(values: np.ndarray, axis: int) -> np.ndarray:
-        missing = np.isnan(values).all(axis, keepdims=True)
-        if not values.size:
-            return np.full(missing.shape, np.nan)
-        return np.where(missing, np.nan, average(np.where(missing, 0.0, values), axis, keepdims=True))
-
-    return known
-
-
-def _subtract(
-    data: Any, moved: np.ndarray, values: np.ndarray, seen: np.ndarray, by: str, average: Callable[..., Any]
-) -> None:
-    """Subtract from ``moved``, in place, the average of the features that are not missing."""
-    if by == "all":
-        moved -= average(values[seen], 0)
-    elif by == "sequence":
-        known = seen.any(axis=1)
-        present = np.where(seen[known][..., None], values[known], np.nan)
-        moved[known] -= average(present, 1)
-    else:
-        unit = np.unique(group_labels(data), return_inverse=True)[1]
-        for members in np.split(np.argsort(unit, kind="stable"), np.cumsum(np.bincount(unit))[:-1]):
-            frames = seen[members].any(axis=0)
-            present = np.where(seen[members][..., None], values[members], np.nan)[:, frames]
-            moved[np.ix_(members, frames)] -= average(present, 0)
+def _average(center: str, values: np.ndarray, axis: int) -> np.ndarray:
+    """Mean or median over an axis, which stays; NaN, without a warning, where all is missing."""
+    average = np.nanmean if center == "mean" else np.nanmedian
+    missing = np.isnan(values).all(axis, keepdims=True)
+    return np.where(missing, np.nan, average(np.where(missing, 0.0, values), axis, keepdims=True))
 
 
 def standardised(data: Any) -> Any:

@@ -14,11 +14,8 @@ __all__ = ["find_spikes"]
 MOST_IN_A_ROW = 3
 """Fixes one after the other that may be spikes: where there are more, the animal was."""
 
-LARGE, LEAST, RARE = 0.95, 20, 0.02
-"""The usual speed is one that the share LARGE of LEAST steps or more other than zero do not exceed; errors are RARE."""
-
-FAR, FAST, FASTEST = 50.0, 20.0, 50.0
-"""Implausible speeds: FAR usual ones; of metres a second FAST ones if 20 usual ones are less, and always FASTEST."""
+FASTEST = 30.0
+"""Metres a second that no animal is taken to go out and back at, where units and times tell its speed."""
 
 
 def find_spikes(
@@ -29,14 +26,10 @@ def find_spikes(
     place: Callable[[int], str],
     max_speed: Any = None,
 ) -> tuple[np.ndarray, str]:
-    """Spikes at ``max_speed`` of `Trajectories.from_table`; where it is None, at a speed that is implausible.
+    """Spikes at ``max_speed`` of `Trajectories.from_table`; where it is None, at FASTEST.
 
-    They are coordinates (row, feature), with a warning, which is empty where there are none.
-
-    Parameters
-    ----------
-    values, known : (row, feature) observations, and which of them there are.
-    rows : sequences, frames and times, put together by sequence and in order of time.
+    They are coordinates (row, feature), with a warning, which is empty where there are none; of `values`, which are
+    `known`, in rows put together by sequence and in order of time.
     """
     removed = np.zeros_like(values, bool)
     features, on_globe = position_features(metadata, values.shape[1], max_speed is not None)
@@ -64,29 +57,23 @@ def find_spikes(
         return np.where(later, length / np.where(later, clock[end] - clock[start], 1), 0)
 
     steps = speed(slice(None, -1), slice(1, None))
-    limit, usual = max_speed, np.inf
-    if max_speed is None:
-        moving = np.sort(steps[steps > 0])
-        if len(moving) < LEAST:
-            return removed, ""
-        usual = moving[int(LARGE * len(moving))]
-        unit = (metadata.feature_units or [""] * values.shape[1])[features[0]]
-        in_metres = of_dates and (on_globe or unit in ("m", "metres", "meters"))
-        limit = min(max(20 * usual, FAST), FASTEST) if in_metres else FAR * usual
+    unit = (metadata.feature_units or [""] * values.shape[1])[features[0]]
+    if max_speed is None and not (of_dates and (on_globe or unit in ("m", "metres", "meters"))):
+        return removed, ""
+    limit = FASTEST if max_speed is None else max_speed
     spike = _spikes(
         own, steps > limit, lambda start, end: own[start] == own[end] and speed(start, end) <= limit
     )
-    if not spike.any() or (max_speed is None and spike.mean() > RARE and limit != FASTEST):
+    if not spike.any():
         return removed, ""
     removed[np.ix_(fixes[spike], features)] = True
     row = fixes[spike][0]
-    when = f"step {rows.frame[row]}" if rows.times is None else f"time {rows.times[row]}"
-    what = f"{spike.sum()} positions, the first in sequence {place(int(rows.sequence[row]))} at {when}, "
+    what = f"{spike.sum()} positions, the first in sequence {place(int(rows.sequence[row]))} at {rows.when(row)}, "
     if max_speed is not None:
         return removed, f"{what}were taken as missing: steps to and from them exceed max_speed={limit:g}"
     return removed, (
-        f"{what}are out of reach: steps to and from them are faster than {limit:.3g}, and {usual:.3g} is usual; "
-        "correct them, or take them as missing: set them to NaN, or pass max_speed= to from_table"
+        f"{what}are out of reach: steps to and from them are faster than {limit:g} metres a second; correct them, or "
+        "take them as missing: set them to NaN, or pass max_speed="
     )
 
 
@@ -102,12 +89,10 @@ def _spikes(own: np.ndarray, fast: np.ndarray, reaches: Callable[[int, int], Any
                 spike[fix:later] = True
                 break
         else:  # at an end of the sequence there is one step only
-            is_first, is_last = (
-                before == 0 or own[before - 1] != own[fix],
-                ahead == len(own) or own[ahead] != own[fix],
-            )
-            spike[before] = is_first and not is_last and reaches(fix, ahead) and not reaches(before, ahead)
-            spike[fix] = (
-                is_last and not is_first and reaches(before - 1, before) and not reaches(before - 1, fix)
-            )
+            is_first = before == 0 or own[before - 1] != own[fix]
+            is_last = ahead == len(own) or own[ahead] != own[fix]
+            if is_first and not is_last:
+                spike[before] = reaches(fix, ahead) and not reaches(before, ahead)
+            elif is_last and not is_first:
+                spike[fix] = reaches(before - 1, before) and not reaches(before - 1, fix)
     return spike

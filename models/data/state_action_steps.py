@@ -38,19 +38,7 @@ class AgentSteps(NamedTuple):
 def read_steps(data: Trajectories, num_states: int, num_actions: int, said: bool) -> AgentSteps:
     """Traces step by step, with the evidence of ``data.stay`` where `said`.
 
-    Parameters
-    ----------
-    data : states and actions (sequence, time), and lengths.
-    num_states, num_actions : S and A, above every state and action.
-    said : whether to read ``data.stay``; else all of it is unknown.
-
-    Raises
-    ------
-    TypeError
-        If states, actions or lengths are traced.
-    ValueError
-        If states or actions are absent or out of range, or evidence is absent, not 1, 0 or -1, or given for a last
-        step.
+    States and actions (sequence, time) are below `num_states` and `num_actions`; what was not `said` is unknown.
     """
     for name in ("states", "actions"):
         if getattr(data, name) is None:
@@ -61,7 +49,7 @@ def read_steps(data: Trajectories, num_states: int, num_actions: int, said: bool
     states, actions = (np.asarray(x).astype(np.int64) for x in (data.states, data.actions))
     inside = np.arange(states.shape[1]) < np.asarray(data.lengths)[:, None]
     actions = np.where(inside & np.asarray(data.observed), actions, -1)
-    rule = f", outside 0..{num_states - 1}: a trace cannot miss a state; cut it there"
+    rule = f", outside 0..{num_states - 1}; where one is missing (-1), make the steps before and after it two sequences"
     refuse(inside & ((states < 0) | (states >= num_states)), "data.states", states, rule)
     rule = f", outside -1..{num_actions - 1} (-1 is missing)"
     refuse(inside & ((actions < -1) | (actions >= num_actions)), "data.actions", actions, rule)
@@ -85,7 +73,7 @@ def earlier(values: np.ndarray, lag: int) -> np.ndarray:
 def log_prob_of_actions(policy: np.ndarray, data: Trajectories) -> np.ndarray:
     """Log probability (sequence,) of the known actions under a policy (state, action), in nats.
 
-    Raises TypeError or ValueError as `read_steps`.
+    States and actions are checked as by `read_steps`.
     """
     num_states, num_actions = policy.shape
     steps = read_steps(data, num_states, num_actions, False)

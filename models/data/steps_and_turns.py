@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from ethogram.models.arguments import require_number, require_one_of
-from ethogram.models.data.angles import EARTH_RADIUS, coordinates_of, great_circle
+from ethogram.models.data.angles import EARTH_RADIUS, coordinates_of, great_circle, heading
 from ethogram.models.data.outliers import warn_of_unobserved
+from ethogram.models.data.selection import first_steps
 from ethogram.models.data.trajectories import Trajectories, check
 
 __all__ = ["EARTH_RADIUS", "step_and_turn"]
@@ -47,12 +48,6 @@ def step_and_turn(
     -------
     Trajectories
         With lengths one less, and the labels, times, states and actions of the frames that steps begin in.
-
-    Raises
-    ------
-    ValueError
-        If there are not two features, their units differ or contradict `coordinates`, latitude comes first or exceeds
-        90 degrees, longitude exceeds 360 degrees, or a step has length zero.
 
     References
     ----------
@@ -95,12 +90,12 @@ def step_and_turn(
     dtype = dtype if dtype.kind == "f" else np.dtype(float)
     x, seen = np.asarray(positions.observations, float), np.asarray(positions.observed)
     x = np.where(seen[..., None], x, np.nan)
-    if coordinates == "lonlat" and np.nanmax(np.abs(x[..., 1]), initial=0) > 90:
-        raise ValueError("positions has latitudes beyond 90 degrees: give longitude first, then latitude")
-    if coordinates == "lonlat" and np.nanmax(np.abs(x[..., 0]), initial=0) > 360:
-        raise ValueError(
-            'positions has longitudes beyond 360 degrees: give degrees, or coordinates="planar" for lengths'
-        )
+    for place, name, most, fix in (
+        (1, "latitudes", 90, "longitude first, then latitude"),
+        (0, "longitudes", 360, 'degrees, or coordinates="planar" for lengths'),
+    ):
+        if coordinates == "lonlat" and np.nanmax(np.abs(x[..., place]), initial=0) > most:
+            raise ValueError(f"positions has {name} beyond {most} degrees: give {fix}")
     step, leaving, arriving = (_planar if coordinates == "planar" else _great_circle)(x)
     rounding = 4 * np.finfo(dtype).eps * np.nanmax(np.abs(x), axis=(1, 2), initial=0)[:, None]
     zero = step <= (rounding if coordinates == "planar" else EARTH_RADIUS * np.deg2rad(rounding))
@@ -118,20 +113,13 @@ def step_and_turn(
     observed = seen[:, :-1] & ~np.isnan(step)
     found = np.stack([step, turn], axis=-1).astype(dtype)
 
-    def early(part: Any) -> Any:
-        return None if part is None else np.asarray(part)[:, :-1]
-
     length = "km" if coordinates == "lonlat" else ("" if units is None else units[0])
     names: Any = {"feature_names": ("step", "turn"), "feature_units": (length, "rad")}
     lengths = np.maximum(np.asarray(positions.lengths) - 1, 0)
     observed &= np.arange(observed.shape[1]) < lengths[:, None]
     warn_of_unobserved(observed, positions.agent, positions.metadata.agent_names)
-    return positions._replace(
+    return first_steps(positions, observed.shape[1])._replace(
         observations=found,
-        states=early(positions.states),
-        actions=early(positions.actions),
-        stay=early(positions.stay),
-        times=early(positions.times),
         lengths=lengths.astype(np.asarray(positions.lengths).dtype),
         observed=observed,
         metadata=dataclasses.replace(positions.metadata, **names),
@@ -149,11 +137,4 @@ def _great_circle(x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The same on a sphere; directions are counterclockwise from east."""
     lon, lat = np.deg2rad(x[..., 0]), np.deg2rad(x[..., 1])
     before, after = (lon[:, :-1], lat[:, :-1]), (lon[:, 1:], lat[:, 1:])
-    return great_circle(x[:, :-1], x[:, 1:]), _heading(*before, *after), _heading(*after, *before) + np.pi
-
-
-def _heading(lon: np.ndarray, lat: np.ndarray, to_lon: np.ndarray, to_lat: np.ndarray) -> np.ndarray:
-    """Direction in which the great circle to another point leaves, counterclockwise from east."""
-    east = np.cos(to_lat) * np.sin(to_lon - lon)
-    north = np.cos(lat) * np.sin(to_lat) - np.sin(lat) * np.cos(to_lat) * np.cos(to_lon - lon)
-    return np.arctan2(north, east)
+    return great_circle(x[:, :-1], x[:, 1:]), heading(*before, *after), heading(*after, *before) + np.pi

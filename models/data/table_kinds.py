@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from ethogram.models.data.file_names import NameRule, find_files, is_path, label_of_file
+from ethogram.models.data.file_names import NameRule, existing_file, find_files, is_path, label_of_file
 
 __all__ = [
     "FILE",
     "NULLS",
     "Labels",
     "are_whole",
+    "is_number",
     "number_hint",
     "open_table",
 ]
@@ -44,20 +45,11 @@ def open_table(
 
     Parameters
     ----------
-    table : such a DataFrame or mapping; a LazyFrame of polars, a Table of pyarrow or a relation of duckdb, by duck
-        type; a list of dictionaries, one per row, where a name that a row lacks is null; or the path of a CSV, TSV or
-        parquet file, a pattern of paths, or a list of these, which are read one after the other.
+    table : as in ``Trajectories.from_table``, whose kinds are recognised by duck type.
     labels : which columns hold identifiers or labels. In files of text these are text, or integers where all entries
         are whole numbers, written in one way, but for words for nulls that are no names.
     text : arguments of ``pandas.read_csv`` such as ``sep``, for files of text; those that are None do not count.
     rules : columns that are read from the names of files; ``file`` is the name itself.
-
-    Raises
-    ------
-    FileNotFoundError, ImportError
-        If there is no such file, or neither pandas nor polars can read it here.
-    TypeError, ValueError
-        If it is no table, the file cannot be read, or a lazy table fails.
     """
     kind = type(table)  # a column may have the name of a method
     text = {name: value for name, value in (text or {}).items() if value is not None}
@@ -116,13 +108,9 @@ def _read_files(
 
 def _read_file(path: Path, labels: Labels, text: Mapping[str, Any]) -> Any:
     ending = Path(path.name.lower().removesuffix(".gz")).suffix
-    if ending not in ENDINGS and "sep" not in text:
-        raise ValueError(
-            f"table is {str(path)!r}, whose name ends in none of {', '.join(ENDINGS)}: read the file, and give the "
-            "DataFrame, or pass sep= if it is text"
-        )
-    if not path.is_file():
-        raise FileNotFoundError(f"table is {str(path)!r}: there is no such file")
+    fix = "read the file, and give the DataFrame, or pass sep= if it is text"
+    known = ending in ENDINGS or "sep" in text
+    existing_file(path, [""] if known else ENDINGS, fix, "table")
     try:
         if ending == ".parquet":
             return _read_parquet(path)
@@ -188,6 +176,15 @@ def _read_labels(frame: Any, labels: Labels) -> Any:
             kind = object if any(isinstance(entry, str) for entry in entries) else "Int64"
             frame[column] = pandas.Series(entries, dtype=kind).reindex(number).array
     return frame
+
+
+def is_number(word: Any) -> bool:
+    """Whether Python reads a word as a number."""
+    try:
+        float(word)
+    except ValueError:
+        return False
+    return True
 
 
 def number_hint(word: str) -> str:

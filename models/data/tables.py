@@ -106,7 +106,7 @@ def read_table(
         times = Times(read.values[order], read.zone)
         clocks = clocks_of(constants.get("group"), len(first_row), str(labels["group"]))
         name_row = called or columns.row
-        rows = SortedRows(lambda row: name_row(order[row]), by_sequence, rank, place, clocks)
+        rows = SortedRows(lambda row: name_row(order[row]), by_sequence, place, clocks)
         frame = frame_numbers(times.values, step, rows, str(time), snap, duplicates)
         metadata = state_clock(metadata, times, step, by_sequence)
     elif snap is not False:

@@ -30,7 +30,6 @@ class SortedRows(NamedTuple):
 
     row: Callable[[int], str]  # how messages call a row
     sequence: np.ndarray  # (row,): number of the sequence, ascending
-    rank: np.ndarray  # (row,): how many rows of its sequence come before
     place: Callable[[int], str]  # how messages call a sequence
     clocks: Clocks
 
@@ -63,43 +62,38 @@ def frame_numbers(
 ) -> np.ndarray:
     """Frame of each row, counted from the first time of its clock; not decreasing within a sequence.
 
-    Parameters
-    ----------
-    times : (row,) numbers, dates or durations, put together by sequence.
-    step : time between frames; None counts the rows and requires equally spaced times.
-    rows : which row of which sequence each time is.
-    name : of the time column, for messages.
-    snap : how far, in steps, times may be moved to their frame; True for half a step.
-    duplicates : ``"error"`` or None (where the caller has no such argument) refuse several rows in a frame.
+    `times` (row,) are numbers, dates or durations, put together by sequence, of a column that messages call `name`;
+    `step`, `snap` and `duplicates` are as in ``Trajectories.from_table``. None, where a caller has no duplicates,
+    refuses several rows in a frame.
     """
 
     def said(row: int) -> str:
         return f"{name} of sequence {rows.place(int(rows.sequence[row]))} is {times[row]} in {rows.row(row)}"
 
-    def refuse(wrong: np.ndarray, fault: Callable[[int, str], str]) -> None:
+    def refuse(wrong: np.ndarray, fault: Callable[[int], str]) -> None:
         if wrong.any():
             row = int(wrong.argmax())
-            raise ValueError(f"{said(row)}{fault(row, rows.row(row - 1))}")
+            raise ValueError(f"{said(row)}{fault(row)}")
 
     furthest = read_snap(snap, step)
     if len(times) == 0:
         return np.zeros(0, np.int64)
     if times.dtype.kind == "f":
-        refuse(~np.isfinite(times), lambda row, earlier: ": times are finite")
+        refuse(~np.isfinite(times), lambda row: ": times are finite")
     elapsed = _since_earliest(times)
     gap = np.diff(elapsed, prepend=elapsed[0])
-    later = rows.rank > 0
+    later = np.diff(rows.sequence, prepend=-1) == 0
 
     def refuse_repeated(same: np.ndarray, fault: str, fix: str) -> None:
         if duplicates in (None, "error"):
             count, among = int(same.sum()), len(np.unique(rows.sequence[same]))
             how_many = f"{count} such row{'s' * (count > 1)} in {among} sequence{'s' * (among > 1)}"
             argument = "" if duplicates is None else ', or pass duplicates="first" or "mean"'
-            refuse(same, lambda row, earlier: f", {fault} {earlier} ({how_many}): {fix}{argument}")
+            refuse(same, lambda row: f", {fault} {rows.row(row - 1)} ({how_many}): {fix}{argument}")
 
     refuse(
         later & (gap < 0),
-        lambda row, earlier: f", before {times[row - 1]} in {earlier}: sort the table by {name}",
+        lambda row: f", before {times[row - 1]} in {rows.row(row - 1)}: sort the table by {name}",
     )
     fix = "drop repeated rows, or name more columns in sequence=, such as the agent's"
     refuse_repeated(later & (gap == 0), "and so it is in", fix)
@@ -110,9 +104,7 @@ def frame_numbers(
     length = _mean_gap(gap[distinct], name) if step is None else step_length(step, times)
     position = (elapsed - origin[clock]) / length
     first = np.flatnonzero(~later)[np.cumsum(~later) - 1]
-    if (
-        step is None
-    ):  # counted from the sequence's own first, so that rounding of the mean gap does not add up
+    if step is None:  # from the sequence's own first, so that rounding of the mean gap does not add up
         count = np.cumsum(distinct)
         position = position[first] + count - count[first]
     unit = f"steps of {length:.6g}" if step is None else f"steps of {step}"
@@ -122,31 +114,29 @@ def frame_numbers(
 
     refuse(
         (position == position.max()) & (position >= np.iinfo(np.int32).max),
-        lambda row, earlier: f", {position[row]:.3g} {since(row)}: pass step= in the units of the times",
+        lambda row: f", {position[row]:.3g} {since(row)}: pass step= in the units of the times",
     )
     frame = np.rint(position).astype(np.int64)
     off = np.abs(position - frame)
+    most = TOLERANCE if furthest is None else furthest + 1e-9
+    fix = "correct it, or pass a larger snap="
     if furthest is None:
-        refuse(
-            off > TOLERANCE,
-            lambda row, earlier: (
-                f", {position[row]:.6g} {since(row)}: correct step=, resample to regular times, or pass snap=True "
-                "to move times to the nearest frame"
-            ),
-        )
-    else:
-        refuse(
-            off > furthest + 1e-9,
-            lambda row, earlier: (
-                f", {off[row]:.6g} of a step off its frame, more than snap={furthest:g} of a step: correct it"
-            ),
-        )
+        fix = "correct step=, resample to regular times, or pass snap=True to move times to the nearest frame"
+    refuse(
+        off > most,
+        lambda row: (
+            f", {position[row]:.6g} {since(row)}, more than {most:.3g} of a step off its frame: {fix}"
+        ),
+    )
     refuse_repeated(
         later & (np.diff(frame, prepend=-1) == 0), "in the same frame as", f"step={step} is too long"
     )
     _warn_of_absences(frame, rows, said, since)
-    if furthest is not None:
-        _warn_of_moves(off * length, off > 1e-6, length, name)
+    if furthest is not None and (moved := off > 1e-6).any():
+        warn_user(
+            f"snap moved {moved.sum()} of {len(moved)} times of {name} to their frame, by at most "
+            f"{off.max() * length:.3g} ({off.max():.2g} of a step): pass a smaller snap= to refuse such times",
+        )
     return frame
 
 
@@ -162,14 +152,6 @@ def _mean_gap(gaps: np.ndarray, name: str) -> float:
     return mean
 
 
-def _warn_of_moves(shift: np.ndarray, moved: np.ndarray, length: float, name: str) -> None:
-    if moved.any():
-        warn_user(
-            f"snap moved {moved.sum()} of {len(moved)} times of {name} to their frame, by at most "
-            f"{shift.max():.3g} ({shift.max() / length:.2g} of a step): pass a smaller snap= to refuse such times",
-        )
-
-
 def _warn_of_absences(
     frame: np.ndarray, rows: SortedRows, said: Callable[[int], str], since: Callable[[int], str]
 ) -> None:
@@ -178,18 +160,15 @@ def _warn_of_absences(
     if cells <= max(MANY, SPARSE * len(frame)):
         return
     gap = np.diff(frame, prepend=0)
-    gap[rows.rank == 0] = frame[rows.rank == 0]
+    gap = np.where(np.diff(rows.sequence, prepend=-1) == 0, gap, frame)
     row = int(gap.argmax())
-    size = cells * 8
     place = f"{said(row)}, {frame[row]} {since(row)}, after {gap[row]} without a row"
     fix = "name the bouts as sequences or groups of their own, or pass a longer step="
-    if size > MOST_BYTES:
+    if 8 * cells > MOST_BYTES:
         raise ValueError(
-            f"{place}: arrays of one feature would take {size / 2**30:.3g} GiB, more than 2; {fix}"
+            f"{place}: arrays of one feature would take {8 * cells / 2**30:.3g} GiB, more than 2; {fix}"
         )
-    warn_user(
-        f"{place}: only {len(frame)} of {cells} frames have a row; {fix}",
-    )
+    warn_user(f"{place}: only {len(frame)} of {cells} frames have a row; {fix}")
 
 
 def _since_earliest(times: np.ndarray) -> np.ndarray:

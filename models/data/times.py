@@ -33,11 +33,6 @@ def read_times(column: Any, name: str, num_rows: int, day_first: bool | None = N
     """Times of a column, array or list; strings and dates with a time zone become UTC.
 
     Of dates such as 01/05/2024 the day stands first, or the month, as `day_first` says; None refuses them.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If a time is null, or is neither a number, a date, a duration nor an ISO string, or only some have a zone.
     """
     dtype = getattr(column, "dtype", None)
     zone = of_pandas = getattr(getattr(dtype, "pyarrow_dtype", dtype), "tz", None)
@@ -78,34 +73,34 @@ def _without_zone(column: Any, name: str) -> tuple[Any, str | None]:
         utc = [entry.astimezone(datetime.UTC).replace(tzinfo=None) for entry in entries]
     except OverflowError:
         raise ValueError(f"{name} has dates that are before the year 1 or after 9999 in UTC") from None
-    return np.array(utc, dtype="datetime64[us]"), _common_zone([entry.tzinfo for entry in entries])
-
-
-def _common_zone(zones: list[Any]) -> str:
-    names = {str(getattr(zone, "key", None) or zone) for zone in zones}
-    return names.pop() if len(names) == 1 else "UTC"
+    zones = {str(getattr(entry.tzinfo, "key", None) or entry.tzinfo) for entry in entries}
+    return np.array(utc, dtype="datetime64[us]"), zones.pop() if len(zones) == 1 else "UTC"
 
 
 def _parsed(values: np.ndarray, name: str, day_first: bool | None) -> tuple[np.ndarray, str | None]:
     texts = values.tolist()
-    iso = [_is_iso(text) for text in texts]
-    try:
-        dates = (
-            list(map(datetime.datetime.fromisoformat, texts)) if all(iso) else _dates(texts, name, day_first)
-        )
-    except TypeError as error:
+    iso = [_iso(text) for text in texts]
+    dates = _dates(texts, name, day_first) if None in iso else iso
+    if dates is None:
         dated = [bool(YEAR_FIRST.match(text) or YEAR_LAST.match(text)) for text in texts]
-        row = (iso if all(dated) else dated).index(False)
+        row = iso.index(None) if all(dated) else dated.index(False)
         raise TypeError(
             f"{name} holds {values.dtype}: times are numbers, dates, durations or ISO strings, and row {row} is "
             f"{texts[row]!r}{number_hint(texts[row])}"
-        ) from error
+        )
     utc, zone = _without_zone(np.array(dates), name)
     return utc.astype("datetime64[us]"), zone
 
 
-def _dates(texts: list[str], name: str, day_first: bool | None) -> list[datetime.datetime]:
-    """Dates whose year stands first or last; a TypeError where a text is none."""
+def _iso(text: str) -> datetime.datetime | None:
+    try:
+        return datetime.datetime.fromisoformat(text)
+    except ValueError:
+        return None
+
+
+def _dates(texts: list[str], name: str, day_first: bool | None) -> list[datetime.datetime] | None:
+    """Dates whose year stands first or last; None where a text is none."""
     import pandas
 
     ends = {row: found for row, text in enumerate(texts) if (found := YEAR_LAST.match(text))}
@@ -125,35 +120,24 @@ def _dates(texts: list[str], name: str, day_first: bool | None) -> list[datetime
         century = "" if len(year) == 4 else "19" if year >= "69" else "20"  # as POSIX has it
         month_day = (second, first) if day_first else (first, second)
         ordered[row] = f"{century}{year}-{'-'.join(month_day)}{texts[row][ends[row].end() :]}"
+    months = [found and int(found[1]) for found in map(YEAR_FIRST.match, ordered)]
+    if not all(month and month <= 12 for month in months):  # pandas would take a larger one for the day
+        return None
     try:
-        months = [found and int(found[1]) for found in map(YEAR_FIRST.match, ordered)]
-        if all(month and month <= 12 for month in months):  # pandas would take a larger one for the day
-            return list(pandas.to_datetime(ordered, format="mixed").to_pydatetime())
-    except ValueError as error:
-        raise TypeError(str(error)) from error
-    raise TypeError("a text is no date")
-
-
-def _is_iso(text: str) -> bool:
-    try:
-        datetime.datetime.fromisoformat(text)
+        return list(pandas.to_datetime(ordered, format="mixed").to_pydatetime())
     except ValueError:
-        return False
-    return True
+        return None
 
 
 def step_length(step: Any, times: np.ndarray, name: str = "step") -> float:
-    """The step in the units of ``times``, in seconds where these are dates or durations.
-
-    Parameters
-    ----------
-    step : a number where times are numbers; else a ``datetime.timedelta``, a ``numpy.timedelta64``, or a string
-        or offset of pandas, such as "10min".
-    """
+    """The step in the units of ``times``, a number; of dates or durations in seconds, of a duration of any kind."""
     if times.dtype.kind in "mM":
         length = _seconds(step, name)
     elif isinstance(step, numbers.Real) and not isinstance(step, bool | np.bool_ | np.timedelta64):
-        length = _float(step)
+        try:
+            length = float(step)
+        except OverflowError:
+            length = np.inf
     else:
         raise TypeError(f"step is {step!r}, but times are numbers: give a number")
     if not 0 < length < np.inf:
@@ -161,24 +145,14 @@ def step_length(step: Any, times: np.ndarray, name: str = "step") -> float:
     return length
 
 
-def _float(step: Any) -> float:
-    try:
-        return float(step)
-    except OverflowError:
-        return np.inf
-
-
 def _seconds(step: Any, name: str) -> float:
     import pandas
 
     if isinstance(step, datetime.timedelta | np.timedelta64 | str) or hasattr(step, "freqstr"):
+        words = step.strip() if isinstance(step, str) else ""
         try:
-            if isinstance(step, str):
-                words = step.strip()
-                step = pandas.Timedelta(f"1{words}" if words.isalpha() and words.lower() != "nat" else words)
-            elif hasattr(step, "freqstr"):
-                step = pandas.Timedelta(step)
-            return float(np.timedelta64(step) / SECOND)
+            unit = words.isalpha() and words.lower() != "nat"
+            return float(pandas.Timedelta(f"1{words}" if unit else words or step) / SECOND)
         except (ValueError, OverflowError, TypeError):
             pass
     raise TypeError(
@@ -205,23 +179,26 @@ def read_snap(snap: Any, step: Any) -> float | None:
     return require_number("snap", snap, above=0, most=0.5)
 
 
-def state_clock(metadata: Metadata, times: Times, step: Any, sequence: np.ndarray | None = None) -> Metadata:
+def state_clock(
+    metadata: Metadata,
+    times: Times,
+    step: Any,
+    sequence: np.ndarray | None = None,
+    attribute: str | None = None,
+) -> Metadata:
     """Metadata with the kind of the times and their zone, and the frame rate where it is known.
 
     Whole numbers between frames may count frames, and say nothing about the rate.
 
     Parameters
     ----------
-    sequence : (row,) numbers of the sequences, ascending, where a frame rate that contradicts the times is refused.
-
-    Raises
-    ------
-    ValueError
-        The frame rate contradicts the times.
+    sequence : (row,) numbers of the sequences, ascending, where a frame rate that contradicts the times is refused; or,
+        where it is an `attribute` of this name, replaced with a warning.
     """
     of_dates = times.values.dtype.kind in "mM"
     if sequence is not None and metadata.frame_rate is not None:
-        _require_rate(metadata.frame_rate, metadata.time_unit, times.values, step, sequence)
+        rate = _agreed_rate(metadata.frame_rate, metadata.time_unit, times.values, step, sequence, attribute)
+        metadata = dataclasses.replace(metadata, frame_rate=rate)
     kind = {"M": "date", "m": "duration"}.get(times.values.dtype.kind)
     metadata = dataclasses.replace(metadata, time_kind=kind, time_zone=times.zone)
     if step is None:
@@ -233,31 +210,30 @@ def state_clock(metadata: Metadata, times: Times, step: Any, sequence: np.ndarra
     return dataclasses.replace(metadata, frame_rate=1 / step_length(step, times.values))
 
 
-def _require_rate(rate: float, unit: str | None, times: np.ndarray, step: Any, sequence: np.ndarray) -> None:
+def _agreed_rate(
+    rate: float, unit: str | None, times: np.ndarray, step: Any, sequence: np.ndarray, attribute: str | None
+) -> float:
     of_dates = times.dtype.kind in "mM"
     if of_dates and unit not in (None, "s"):
-        return
+        return rate
     if step is None:
         gaps = np.diff(times)[np.diff(sequence) == 0]
         gaps = gaps / SECOND if of_dates else gaps
     else:
         gaps = np.array([step_length(step, times)])
     gap = float(np.median(gaps)) if len(gaps) else 0.0
-    if gap > 0 and (of_dates or gap != round(gap)) and abs(gap * rate - 1) > 0.01:
-        raise ValueError(
-            f"metadata.frame_rate is {rate:g}, but times are {gap:.6g}{' s' * of_dates} apart, which is {1 / gap:.6g} "
-            "frames in one unit of time: correct it, or leave it out"
-        )
+    if gap <= 0 or (not of_dates and gap == round(gap)) or abs(gap * rate - 1) <= 0.01:
+        return rate
+    if attribute:
+        return rate_of_times(gap, rate, attribute)
+    raise ValueError(
+        f"metadata.frame_rate is {rate:g}, but times are {gap:.6g}{' s' * of_dates} apart, which is {1 / gap:.6g} "
+        "frames in one unit of time: correct it, or leave it out"
+    )
 
 
 def rate_of_times(gap: float, stated: float | None, name: str) -> float:
-    """Frames in one unit of time: as stated by the attribute `name`, unless the time between frames contradicts it.
-
-    Warns
-    -----
-    UserWarning
-        They differ by more than a hundredth: the rate is that of the times.
-    """
+    """Frames in one unit of time: as stated by the attribute `name`, unless times differ by more than a hundredth."""
     if stated is None or abs(gap * stated - 1) <= 0.01:
         return 1 / gap if stated is None else stated
     warn_user(

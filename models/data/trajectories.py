@@ -50,7 +50,10 @@ HostOrDevice = np.ndarray | Array
 Label = ColumnName | re.Pattern[str] | Callable[[Path], Any] | None
 
 
-@printed_as(lambda data: describe_data(data, trajectories_in_words))
+@printed_as(
+    lambda data: describe_data(data, trajectories_in_words),
+    "choose sequences by take([0]), join them by Trajectories.concatenate([one, other]), ",
+)
 class Trajectories(NamedTuple):
     """Sequences of behaviour, padded to one width: a pytree whose leaves are the arrays.
 
@@ -75,12 +78,6 @@ class Trajectories(NamedTuple):
     times : (sequence, time) numbers, the time of each frame as it was given (NaN, integers: -1, in frames without
         one), for dates and durations nanoseconds (``metadata.time_kind``); no model reads them.
     metadata : names, units, frame rate, vocabularies.
-
-    Examples
-    --------
-    >>> data = Trajectories.from_list([[[0.0], [1.0], [2.0]], [[5.0]]])
-    >>> data.observations.shape, data.lengths.tolist(), data.observed[1].tolist()
-    ((2, 3, 1), [3, 1], [True, False, False])
     """
 
     observations: Num[HostOrDevice, "sequence time feature"] | None
@@ -103,20 +100,12 @@ class Trajectories(NamedTuple):
     def __len__(self) -> int:
         return self.num_sequences
 
-    def __add__(self, other: Any) -> Any:
-        raise TypeError("trajectories are not added: join them by Trajectories.concatenate([one, other])")
-
     @classmethod
     def concatenate(cls, items: Iterable["Trajectories"]) -> "Trajectories":
         """The sequences of several trajectories, one after the other, with the padding that the longest needs.
 
         They need the same parts, features, units and clock (kind and zone of times, frame rate). Labels of one name are
         of one agent, group, ...: vocabularies are merged, and codes follow. Integers without names are labels too.
-
-        Raises
-        ------
-        TypeError, ValueError
-            There is no item, or items differ; the message names item and field.
 
         Examples
         --------
@@ -157,19 +146,10 @@ class Trajectories(NamedTuple):
         agent, group, subject : (sequence,) integers or strings; NaN or None becomes -1.
         time, step, snap : an array of times per sequence, and the grid, as in :meth:`from_table`: sequences of a group
             then share one clock. Without times, all sequences of a group begin at the same moment.
-        missing : ``"error"`` refuses NaN (in labels None too); ``"nan"`` takes NaN as missing: a frame without any
-            feature is a missing one, and a missing state or action -1.
-        metadata : names and units; its vocabularies fix the codes of labels; strings without one are numbered in
-            alphabetical order.
+        missing, metadata : as in :meth:`from_table`.
         codes : True where integers are numbers of entries of the metadata's vocabularies, from 0; or the fields where
             they are, such as ``["actions"]``. Otherwise labels are looked up by their text where metadata have names:
             with ``state_names=["1", "2"]`` a 1 is the first state. Actions 1, 2, 3 without a 0 or names give a warning.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If numbers of sequences, frames or features disagree, a value is missing and may not be, or
-            an array has the wrong shape or dtype; the message names sequence, step and feature.
 
         Examples
         --------
@@ -255,15 +235,6 @@ class Trajectories(NamedTuple):
             east and north, or longitude and latitude are positions, else two features that are no angles.
         sep, decimal, thousands, encoding : how files of text are written, as in ``pandas.read_csv``.
 
-        Raises
-        ------
-        TypeError, ValueError
-            If the table is empty or cannot be read, a column is absent or of the wrong dtype, times repeat,
-            decrease, or miss the grid of ``step``, a label changes within its sequence, or a value is missing and
-            may not be. The message names the sequence, and the time or row.
-        FileNotFoundError, ImportError
-            If there is no such file, or nothing here reads it.
-
         Examples
         --------
         >>> table = {"game": ["a", "a", "b"], "t": [0.0, 0.2, 5.0], "x": [1.0, 2.0, 3.0]}
@@ -317,15 +288,6 @@ class Trajectories(NamedTuple):
             to the observations as features.
         agent, group, subject, time, step, snap, missing, metadata, codes : as in :meth:`from_list`.
 
-        Raises
-        ------
-        TypeError
-            If an episode lacks these attributes, its observations are a dictionary, or its actions are
-            not integers.
-        ValueError
-            If the numbers of observations and actions do not fit, a flat dictionary has no ends or next observations
-            that are not the next ones, and as :meth:`from_list`.
-
         Examples
         --------
         >>> from types import SimpleNamespace
@@ -364,11 +326,6 @@ class Trajectories(NamedTuple):
             attributes ``units``; or one variable (sequence, time, any), to be taken as observations.
         missing : for a Dataset without ``observed``: ``"nan"`` takes NaN as missing, and a frame without any feature as
             a missing one; ``"error"`` refuses NaN.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If dims have other names, or as :func:`check`.
         """
         data = check(cls(**read_dataset(dataset, missing, sequence, agent, time, features)))
         warn_of_unobserved(np.asarray(data.observed), data.agent, data.metadata.agent_names)
@@ -398,11 +355,6 @@ class Trajectories(NamedTuple):
         ----------
         indices : (chosen,) integers from ``-sequence`` to ``sequence - 1``, or (sequence,) booleans;
             integers may be traced, and are then not checked.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If concrete indices are empty, out of range, or neither integers nor booleans.
         """
         if not is_concrete(indices):
             return jax.tree.map(lambda leaf: jnp.asarray(leaf)[indices], self)
@@ -417,18 +369,13 @@ class Trajectories(NamedTuple):
         by : ``"group"``: the centre of the agents of a group that are observed in the same frame; ``"sequence"``: that
             of each sequence over time; ``"all"``: one for all data.
         center : ``"mean"`` or ``"median"``.
-
-        Raises
-        ------
-        ValueError, TypeError : without observations, or where they are no reals.
         """
         return centred(check(self), by, center)
 
     def standardised(self) -> "Trajectories":
         """Features with mean 0 and standard deviation 1 over all observed frames.
 
-        ``metadata`` has the mean and the unit of each. A feature that never varies is only centred. Raises as `centred`
-        does.
+        ``metadata`` has the mean and the unit of each. A feature that never varies is only centred.
         """
         return standardised(check(self))
 
@@ -470,12 +417,6 @@ class Trajectories(NamedTuple):
         key : such as ``jax.random.key(0)``; the same key gives the same split.
         by : the unit: ``"sequence"``, ``"group"``, ``"subject"`` or ``"agent"``.
         test_fraction : share of the units that go to the test side, rounded; each side gets at least one.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If the key is not typed, the labels are absent or -1, there is a single unit, or the fraction is not in
-            (0, 1).
         """
         require_one_of("by", by, ("sequence", *SEQUENCE_LABELS))
         require_number("test_fraction", test_fraction, above=0, below=1)
@@ -483,7 +424,3 @@ class Trajectories(NamedTuple):
         labels = np.arange(self.num_sequences) if by == "sequence" else unit_labels(self, by, complete=True)
         is_test = drawn_units(key, labels, by, test_fraction)
         return self.take(~is_test), self.take(is_test)
-
-
-# That of NamedTuple counts fields by len.
-Trajectories._make = classmethod(lambda cls, values: cls(*values))  # type: ignore[method-assign, assignment]

@@ -37,14 +37,10 @@ def write_table(data: Any) -> Any:
         if part is not None:
             codes = np.asarray(part)[sequence] if field in SEQUENCE_LABELS else np.asarray(part)[recorded]
             names = getattr(metadata, vocabulary, None)
-            columns[field] = codes if names is None else _named(codes, names)
+            columns[field] = codes if names is None else np.array([*names, None], object)[codes]
     if data.observations is not None:
         values = np.asarray(data.observations)[recorded]
         names = metadata.feature_names or [f"feature_{number}" for number in range(values.shape[1])]
         for number, name in enumerate(names):
             columns[name if name not in columns else f"feature_{name}"] = values[:, number]
     return pandas.DataFrame(columns)
-
-
-def _named(codes: np.ndarray, names: Any) -> list[str | None]:
-    return [names[code] if code >= 0 else None for code in codes.tolist()]

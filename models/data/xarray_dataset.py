@@ -1,6 +1,5 @@
 """Trajectories as an xarray Dataset and back, with every array and name, through netCDF too."""
 
-import dataclasses
 from typing import Any
 
 import numpy as np
@@ -9,7 +8,7 @@ from ethogram.models.arguments import require_kind, require_one_of
 from ethogram.models.data.metadata import ARRAY_FIELDS, SEQUENCE_LABELS, STEP_FIELDS, STEP_LABELS, Metadata
 from ethogram.models.data.outliers import warn_of_outliers
 from ethogram.models.data.padding import FrameRows, as_floats, is_nan, plain_times
-from ethogram.models.data.times import SECOND, rate_of_times, read_times, state_clock
+from ethogram.models.data.times import read_times, state_clock
 from ethogram.models.data.xarray_names import own_names
 
 __all__ = ["metadata_variables", "read_dataset", "read_metadata", "write_dataset"]
@@ -63,7 +62,8 @@ def read_dataset(
         read = read_times(dataset["time"].values, "time", num_steps)
         if read.values.dtype.kind == "f" or not (np.arange(num_steps) == read.values).all():
             parts["times"] = np.tile(plain_times(read.values)[0], (num_sequences, 1))
-            metadata = _timed(state_clock(metadata, read, None), read.values)
+            name = "the attribute frame_rate of dataset"
+            metadata = state_clock(metadata, read, None, np.zeros(num_steps), name)
     if "lengths" not in parts:
         parts["lengths"] = np.full(num_sequences, num_steps, dtype=np.int32)
     require_kind("lengths", parts["lengths"], "iu", "give whole numbers of frames (sequence,)")
@@ -86,27 +86,13 @@ def read_dataset(
     return dict.fromkeys(ARRAY_FIELDS) | parts | {"metadata": metadata}
 
 
-def _timed(metadata: Metadata, times: np.ndarray) -> Metadata:
-    """Metadata whose frame rate, where there is one, is that of equally spaced times."""
-    of_dates = times.dtype.kind in "mM"
-    gaps = np.diff(times) / SECOND if of_dates else np.diff(times)
-    even = len(gaps) and gaps[0] > 0 and np.allclose(gaps, gaps[0], rtol=1e-3)
-    if metadata.frame_rate is None or not even or (of_dates and metadata.time_unit not in (None, "s")):
-        return metadata
-    rate = rate_of_times(float(gaps.mean()), metadata.frame_rate, "the attribute frame_rate of dataset")
-    return dataclasses.replace(metadata, frame_rate=rate)
-
-
 def metadata_variables(metadata: Metadata) -> tuple[dict[str, Any], dict[str, Any]]:
     """Coordinates and attributes, as ``xarray.Dataset`` takes them, that :func:`read_metadata` reads."""
     coords: dict[str, Any] = {}
-    if metadata.feature_names is not None:
-        coords["feature"] = ("feature", list(metadata.feature_names))
-    if metadata.feature_units is not None:
-        coords["feature_units"] = ("feature", list(metadata.feature_units))
-    for field in VOCABULARIES:
-        if getattr(metadata, field) is not None:
-            coords[field] = (field, list(getattr(metadata, field)))
+    for field in ("feature_names", "feature_units", *VOCABULARIES):
+        if (names := getattr(metadata, field)) is not None:
+            dim = "feature" if field.startswith("feature") else field
+            coords[dim if field == "feature_names" else field] = (dim, list(names))
     attributes = {field: getattr(metadata, field) for field in ATTRIBUTES}
     return coords, {field: value for field, value in attributes.items() if value is not None}
 

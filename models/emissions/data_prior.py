@@ -148,13 +148,15 @@ def warn_of_far_prior(
     """
     if not is_concrete(mean, mean_covariance, scale, data.observations, data.observed):
         return
+    # On the host, since where a model is traced an entry of an array that is known is not.
+    mean, mean_covariance, scale = (x if x is None else np.asarray(x) for x in (mean, mean_covariance, scale))
     found = data_moments(data, np.float64)
     centre, variance = np.asarray(found.mean), np.diagonal(found.covariance)
-    distance = np.abs(centre - np.asarray(mean)) / np.sqrt(np.diagonal(mean_covariance))
+    distance = np.abs(centre - mean) / np.sqrt(np.diagonal(mean_covariance))
     at = int(np.argmax(distance))
     if distance[at] > FAR:
         warn_user(
-            f"the prior lies far from the data: its mean of feature {at} is {float(mean[at]):.6g}, "
+            f"the prior lies far from the data: its mean of feature {at} is {mean[at]:.6g}, "
             f"{distance[at]:.3g} standard deviations of the prior from the mean {centre[at]:.6g} of the data; leave "
             "mean out, and the data set it, or give one near the data",
         )
@@ -165,7 +167,7 @@ def warn_of_far_prior(
     at = int(np.argmax(excess))
     if excess[at] > max(WIDE, OUTWEIGHS * frames):
         warn_user(
-            f"the prior outweighs the data: scale of feature {at} is {float(scale[at, at]):.6g}, and the variance of "
+            f"the prior outweighs the data: scale of feature {at} is {scale[at, at]:.6g}, and the variance of "
             f"the data {variance[at]:.6g}; leave scale out, and the data set it, or give one in squared units of "
             "the data",
         )

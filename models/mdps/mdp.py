@@ -117,11 +117,6 @@ class MDP:
         Parameters
         ----------
         parts : `start`, `features`, `state_names` and `action_names` of the MDP.
-
-        Raises
-        ------
-        TypeError, ValueError : table or discount is not of floats, or has invalid values; the message has the place.
-            `action_mask` is not of booleans (state, action), or leaves a state without an action.
         """
         return cls(DenseTransitions(probabilities), discount, action_mask, **parts)
 
@@ -140,10 +135,6 @@ class MDP:
         Probabilities sum to one over the slots; those of a next state that is listed twice are added. Where there
         are fewer next states than slots, repeat one with probability zero. No table (state, action, state) is
         ever allocated.
-
-        Raises
-        ------
-        TypeError, ValueError : an entry is not a state, the shapes differ, or as for :meth:`dense`.
         """
         return cls(SparseTransitions.of(successors, probabilities), discount, action_mask, **parts)
 
@@ -151,12 +142,7 @@ class MDP:
     def deterministic(
         cls, next_state: Any, *, discount: Any = 1.0, action_mask: Any = None, **parts: Any
     ) -> MDP:
-        """MDP of deterministic next states (state, action), integers.
-
-        Raises
-        ------
-        TypeError, ValueError : the table is not of integers, an entry is not a state, or as for :meth:`dense`.
-        """
+        """MDP of deterministic next states (state, action), integers."""
         return cls(DeterministicTransitions(next_state), discount, action_mask, **parts)
 
     @classmethod
@@ -188,10 +174,7 @@ class MDP:
 
         Raises
         ------
-        TypeError : an entry is not a tuple of four, or not of numbers.
-        ValueError : a state or action is missing or not numbered from 0, a next state is out of range; probabilities
-            are negative, NaN or do not sum to one, a reward is not finite; a terminal state is also entered without
-            termination. The message has the place.
+        ValueError : a terminal state is also entered without termination.
 
         Examples
         --------
@@ -234,12 +217,6 @@ class MDP:
             sparse, and no table (state, action, state) is allocated.
         support : booleans of the shape of `counts`, which next states are possible; None for all.
         action_mask, parts : of the MDP.
-
-        Raises
-        ------
-        TypeError, ValueError : counts are not numbers, negative or not finite, or outside the support; a row has no
-            possible next state, or with a prior of zero no count; shapes do not fit; a next state is out of range or
-            repeated in its row; the table would take more than 2 GiB. The message has the place.
 
         Examples
         --------
@@ -413,6 +390,11 @@ def read_reward(
         raise ValueError(
             f"{name} has shape {reward.shape}, and there are {count} states and {count} actions: pass pairs=True if "
             "its last two axes are (state, action), or pairs=False if the last one is the state"
+        )
+    if pairs is None and count > 1 and reward.shape[-3:] == (count, num_actions, count):
+        raise ValueError(
+            f"{name} has shape {reward.shape}, as of state, action and next state: give its mean over next states, "
+            "(probabilities * reward).sum(-1); or pairs=False, if it is a batch of rewards of states"
         )
     if (of_pairs and pairs is not False) or reward.shape[-2:] == (count, 1):
         return reward, reward.shape[:-2]

@@ -62,18 +62,12 @@ def optimal_values(
     Parameters
     ----------
     mdp : S states, A actions, a discount in [0, 1).
-    reward : r (..., state), or (..., state, action) where the last two axes are (S, A). Batches are solved one after
-        the other above 128 states.
+    reward : r (..., state), or (..., state, action) where the last two axes are (S, A): of one that depends on the next
+        state, its mean. Batches are solved one after the other above 128 states.
     pairs : whether rewards are of pairs (state, action). None reads it from the shape, where S and A differ.
     tol : relative error of the values, > 0. Actions whose values are within that, or within rounding, of the best
         count as equal to it.
     max_steps : largest number of policy evaluations; they use factored systems up to 128 states, BiCGSTAB above.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If `mdp` is not an MDP, or its discount is 1; `reward` is not of finite floats, or its shape is not that of the
-        MDP; `tol` is not a number above 0, or `max_steps` not an integer above 0.
 
     References
     ----------

@@ -167,8 +167,8 @@ def read_interest(mdp: MDP) -> Any:
         return 1 - mdp.discount
     if not mdp.discount < 1:
         raise ValueError(
-            f"mdp.discount is {mdp.discount}: over an infinite horizon it must be below 1; pass a discount below 1, "
-            "or horizon= to soft_values"
+            f"mdp.discount is {mdp.discount}: over an infinite horizon it must be below 1; pass a discount below 1 "
+            "(soft_values, of soft-optimal agents, takes horizon= too)"
         )
     return 1 - float(mdp.discount)
 

@@ -14,6 +14,7 @@ import contextlib
 import difflib
 import itertools
 import os
+import re
 import sys
 import threading
 from collections.abc import Iterator
@@ -34,6 +35,10 @@ from ethogram.models.planning.rddl_expressions import Quantity, RDDLExpressions,
 __all__ = ["domain_names", "problem_from_model", "read_rddl"]
 
 SEMANTICS = ("expression", "local")
+REFUSED = re.compile(
+    r"(?m)^[^/\n]*\{\s*(observ-fluent|action-fluent\s*,(?!\s*bool)|(state|interm|derived)-fluent\s*,\s*(int|real)\b)"
+)
+"""Declarations, outside of comments, of fluents that are refused."""
 _IMPORTING = threading.RLock()
 
 
@@ -160,8 +165,8 @@ def _paths(domain: Any, instance: Any) -> tuple[str, str]:
                 raise FileNotFoundError(f"{name}: there is no file {path}")
         return str(domain), str(instance)
     manager = _repository(f"there is no file {domain}, and names of domains")
-    known = sorted(manager.list_problems())
-    if str(domain) not in known:
+    if str(domain) not in manager.list_problems():
+        known = domain_names()
         asked, families = str(domain).lower(), [name.lower().partition("_")[0] for name in known]
         alike = difflib.get_close_matches(asked.partition("_")[0], families, 1)
         pairs = zip(known, families, strict=True)
@@ -179,8 +184,12 @@ def _paths(domain: Any, instance: Any) -> tuple[str, str]:
 
 
 def domain_names() -> list[str]:
-    """Names of the domains of rddlrepository, in alphabetical order."""
-    return sorted(_repository("names of domains").list_problems())
+    """Names of the domains of rddlrepository whose fluents are seen, and of types that `read_rddl` takes, in order."""
+    manager = _repository("names of domains")
+    paths = {name: Path(str(manager.get_problem(name).get_domain())) for name in manager.list_problems()}
+    return sorted(
+        name for name, path in paths.items() if not REFUSED.search(path.read_text("utf-8-sig", "replace"))
+    )
 
 
 def _repository(what: str) -> Any:

@@ -183,6 +183,10 @@ class GPIRL(Exportable):
         """Whether there are several intents."""
         return (self.num_intents or 1) > 1
 
+    def has_labels(self) -> bool:
+        """Whether draws have labels of hidden states: those of several intents."""
+        return self.switches
+
     @property
     def num_points(self) -> int:
         """Number of states, or of state-action pairs, that have a reward."""

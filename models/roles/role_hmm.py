@@ -273,6 +273,10 @@ class RoleHMM(ConjugateModel):
         axes: dict[str, tuple[int, ...]] = {name: (0, 1) if name == "transition" else (0,) for name in prior}
         return axes if not self.known_roles and is_exchangeable(prior, axes, self.num_roles) else {}
 
+    def switches_labels(self) -> bool:
+        """Whether nothing tells the roles apart: the prior is the same for all, and no data name them."""
+        return bool(self.exchangeable_axes())
+
     def state_positions(self, draws: Any, data: Trajectories) -> np.ndarray | None:
         """Means of the first feature, increasing; without one, minus the expected steps of each role."""
         found = self.emission.locations(draws)

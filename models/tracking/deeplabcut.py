@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 
 from ethogram.models.arguments import require_room
-from ethogram.models.data.file_names import NameRule, Paths
+from ethogram.models.data.file_names import NameRule, Paths, existing_file
+from ethogram.models.data.table_kinds import is_number
 from ethogram.models.data.trajectories import Trajectories
-from ethogram.models.tracking.pose import AXES, ONE, Poses, existing_file, read_poses
+from ethogram.models.tracking.pose import AXES, ONE, Poses, read_poses
 
 __all__ = ["read_deeplabcut"]
 
@@ -41,8 +42,8 @@ def read_deeplabcut(
 
     Parameters
     ----------
-    path : ``.csv`` or ``.h5`` file of predictions, a pattern such as ``"day1/*.csv"``, or a list of these;
-        ``.h5`` needs the extra ``ethogram[behaviour]``.
+    path : ``.csv`` or ``.h5`` file of predictions, not of labelled images, a pattern such as ``"day1/*.csv"``, or a
+        list of these; ``.h5`` needs the extra ``ethogram[behaviour]``.
     frame_rate : frames a second of the video.
     min_likelihood : in [0, 1]; DeepLabCut's own ``pcutoff`` is 0.6.
     keypoints, individuals : names to read, in this order; all by default.
@@ -50,14 +51,6 @@ def read_deeplabcut(
         searched in it (the first group counts, where it has one), or a function of the ``pathlib.Path``. By default
         animals have their own names, or in several files without any those of the files, and each file is a group.
         Animals of one name are one agent; with `agent` it stands before the names of several animals in a file.
-
-    Raises
-    ------
-    FileNotFoundError, ImportError
-        There is no such file, or nothing here reads it.
-    TypeError, ValueError
-        The file is not of DeepLabCut, its rows are labelled images and not frames of a video, entries are no numbers,
-        or an argument is out of range.
     """
     return read_poses(
         path,
@@ -66,9 +59,7 @@ def read_deeplabcut(
         frame_rate=frame_rate,
         keypoints=keypoints,
         individuals=individuals,
-        agent=agent,
-        group=group,
-        subject=subject,
+        rules={"agent": agent, "group": group, "subject": subject},
     )
 
 
@@ -130,20 +121,12 @@ def _of_csv(path: Path) -> tuple[list[tuple[str, str, str]], Any, Any]:
     try:
         values = text.astype(float)
     except ValueError:
-        at, place = next(at for at in np.ndindex(text.shape) if not _is_number(text[at]))
+        at, place = next(at for at in np.ndindex(text.shape) if not is_number(text[at]))
         column = ".".join(columns[place])
         raise ValueError(
             f"{path}, frame {body[at][0]}, {column}: {body[at][1 + place]!r} is no number"
         ) from None
     return columns, frames, values
-
-
-def _is_number(text: Any) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _of_hdf(path: Path) -> tuple[list[tuple[str, str, str]], Any, Any]:

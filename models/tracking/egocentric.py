@@ -37,16 +37,6 @@ def egocentric(
     swapped : of frames in which the axis turns by more than a right angle and back within five frames, as where a
         tracker takes the nose for the tail: ``"warn"`` counts them, ``"missing"`` takes them as missing, ``"keep"``
         keeps them. Left in, they become a state of their own, or end bouts.
-
-    Raises
-    ------
-    ValueError
-        The data have no such keypoints, features that are no coordinates on a plane in one unit, or three axes.
-
-    Warns
-    -----
-    UserWarning
-        There are frames that look swapped, with their number.
     """
     check(data)
     require_one_of("swapped", swapped, ("warn", "missing", "keep"))
@@ -77,10 +67,8 @@ def egocentric(
     length = np.hypot(ahead[..., 0], ahead[..., 1])
     length[length <= rounding] = np.nan  # both keypoints coincide
     cosine, sine = ahead[..., 0] / length, ahead[..., 1] / length
-    x, y = places[..., 0], places[..., 1]
-    turned = np.stack(
-        [cosine[..., None] * x + sine[..., None] * y, cosine[..., None] * y - sine[..., None] * x], -1
-    )
+    turn = np.stack([np.stack([cosine, sine], -1), np.stack([-sine, cosine], -1)], -2)
+    turned = np.einsum("nfab,nfkb->nfka", turn, places)
     gone = {f"{centre}.x", f"{centre}.y", f"{heading}.y"}
     kept = [place for place, name in enumerate(names) if name not in gone]
     values = turned.reshape(shape)[..., kept]
@@ -92,17 +80,10 @@ def egocentric(
         rate, per = (rate, per) if rate and per else (1, "frame")
         values = np.concatenate([values, rate * _motion(moved, np.arctan2(sine, cosine))], axis=-1)
         kept_names += ["forward_speed", "turning_speed"]
-        kept_units = [
-            *(kept_units or [""] * len(kept)),
-            f"{units[0] if units else ''}/{per}".lstrip("/"),
-            f"rad/{per}",
-        ]
+        speed = f"{units[0] if units else ''}/{per}".lstrip("/")
+        kept_units = [*(kept_units or [""] * len(kept)), speed, f"rad/{per}"]
     observed = np.asarray(data.observed) & ~np.isnan(values).all(-1)
-    metadata = dataclasses.replace(
-        data.metadata,
-        feature_names=kept_names,
-        feature_units=kept_units,
-    )
+    metadata = dataclasses.replace(data.metadata, feature_names=kept_names, feature_units=kept_units)
     inside = np.arange(shape[1]) < np.asarray(data.lengths)[:, None]
     values = np.where(inside[..., None], values, 0).astype(dtype)
     return data._replace(observations=values, observed=observed, metadata=metadata)
@@ -118,9 +99,8 @@ def _without_swaps(places: np.ndarray, ahead: np.ndarray, names: tuple[str, str]
         while at < len(turned) - 1:
             before, first = known[turned[at] : turned[at] + 2]
             last, after = known[turned[at + 1] : turned[at + 1] + 2]
-            sudden = (
-                min(first - before, after - last) == 1
-            )  # else the animal may have turned while it was not seen
+            # else the animal may have turned while it was not seen
+            sudden = min(first - before, after - last) == 1
             brief = sudden and turned[at + 1] - turned[at] <= SHORT
             if brief:
                 row[first : last + 1] = True

@@ -28,11 +28,6 @@ def interpolate(data: Trajectories, *, max_gap: int | str | Any) -> Trajectories
     max_gap : most missing frames in a row; or, where the frame rate is in seconds, a duration such as ``"2h"`` or a
         ``timedelta`` that they last at most.
 
-    Raises
-    ------
-    TypeError, ValueError
-        There are no observations, or `max_gap` is negative, or a duration without a frame rate.
-
     Examples
     --------
     >>> data = Trajectories.from_list([[0.0, float("nan"), 2.0, float("nan")]], missing="nan")

@@ -3,8 +3,7 @@
 Movebank attribute dictionary: ``visible`` is false where a row is marked as an outlier by an algorithm, by a person or
 at import, unless a person marked it as valid.
 
-Snyder (1987), "Map projections: a working manual", eq. 5-3, 22-4, 22-5 and 25-2: the azimuthal equidistant projection
-of the sphere.
+Snyder (1987), "Map projections: a working manual", chapter 25: the azimuthal equidistant projection of the sphere.
 """
 
 from __future__ import annotations
@@ -12,22 +11,21 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import numpy as np
 
 from ethogram.models.arguments import warn_user
+from ethogram.models.data.angles import great_circle, heading
 from ethogram.models.data.columns import Columns, as_names
 from ethogram.models.data.labels import label_texts
 from ethogram.models.data.metadata import ColumnName, Metadata
-from ethogram.models.data.steps_and_turns import EARTH_RADIUS
 from ethogram.models.data.table_kinds import NULLS
 from ethogram.models.data.tables import file_rules, read_table
 from ethogram.models.data.trajectories import Label, Trajectories, check
 
-__all__ = ["EARTH", "project", "read_movebank"]
+__all__ = ["project", "read_movebank"]
 
-EARTH = 1000 * EARTH_RADIUS
-"""Mean radius of the Earth, in metres."""
 ANIMALS = ("individual-local-identifier", "individual-id", "tag-local-identifier", "tag-id")
 MARKS = ("algorithm-marked-outlier", "import-marked-outlier", "manually-marked-outlier")
 
@@ -45,17 +43,19 @@ def read_movebank(
     subject: Label = None,
     duplicates: str = "error",
     max_speed: float | int | None = None,
+    time_zone: str = "UTC",
 ) -> Trajectories:
     """Trajectories of tables of Movebank: one sequence per animal, from its first position to its last.
 
     Features are ``longitude`` and ``latitude`` in degrees, or with `metres` east and north of the mean position, and
-    those that are asked for. Times are in UTC, as Movebank has them. Rows
-    without a position, or marked as outliers, are as if they were not there: times without another row are missing
-    frames. Animals without a position are left out.
+    those that are asked for. Rows without a position, or marked as outliers, are as if they were not there: times
+    without another row are missing frames. Rows without an animal, and animals without a position, are left out.
+    Warnings count marked rows and rows without an animal, and name such animals.
 
     Parameters
     ----------
-    table : path of the CSV file, a pattern of paths or a list of these, or such a table of any kind.
+    table : path of the CSV file, a pattern of paths or a list of these, or such a table of any kind. Messages count
+        its rows as it was given, from 0.
     step : time from one frame to the next, such as ``"1h"``.
     snap : True moves every time to its nearest frame, a number only those off by at most this share of a step; see
         `Trajectories.from_table`. Fixes are seldom on time: ``snap=True`` with the programmed step is common.
@@ -66,20 +66,13 @@ def read_movebank(
     agent, group, subject : columns, or read from the names of files, as in `Trajectories.from_table`. Agents are by
         default the animals of the first column that Movebank has for them.
     duplicates, max_speed : as in `Trajectories.from_table`, speeds in metres per second.
-
-    Raises
-    ------
-    FileNotFoundError, ImportError
-        There is no such file, or nothing here reads it.
-    TypeError, ValueError
-        A column is missing, a position is not on the globe, none is left, an animal is not in the table, or times miss
-        the grid of `step` or repeat. Messages count the rows of the table as it was given, from 0.
-
-    Warns
-    -----
-    UserWarning
-        Rows were left out, or taken as missing for their marks: how many. Animals without a position: which.
+    time_zone : that of dates and hours in tables and figures, such as ``"Africa/Nairobi"``. Movebank has its times in
+        UTC, and hours of the day are those of UTC by default.
     """
+    try:
+        ZoneInfo(time_zone)
+    except (KeyError, ValueError):
+        raise ValueError(f"time_zone is {time_zone!r}: give a name such as 'Africa/Nairobi'") from None
     rules, labels = file_rules({"agent": agent, "group": group, "subject": subject})
     columns = Columns(
         table,
@@ -102,9 +95,9 @@ def read_movebank(
             'column as agent=, or pass agent="file" for a file each'
         )
     found = columns[animal]
-    names = np.full(found.null.shape, "", object)
+    names = np.zeros(columns.num_rows, object)
     names[~found.null] = label_texts(found.values[~found.null], f"column {animal!r}")
-    names = names.astype(str)
+    names = np.where(found.null, "", names).astype(str)
     kept = names != ""
     asked = None if individuals is None else [str(name) for name in individuals]
     for name in asked or ():
@@ -117,7 +110,11 @@ def read_movebank(
     if not kept.any():
         raise ValueError("table has no row of an animal: it needs at least one")
     times = columns.times(spelled["timestamp"]).values
-    degrees = np.stack([_numbers(column(name), name) for name in ("location-long", "location-lat")], axis=1)
+    further = [spelled.get(_spelling(name), name) for name in as_names(features)]
+    places = [spelled["location-long"], spelled["location-lat"]]
+    values, null = columns.features([*places, *further], np.arange(columns.num_rows))
+    values = np.where(null, np.nan, values.astype(float))
+    degrees = values[:, :2]
     marked = _marked(spelled, column) & kept
     degrees[marked] = np.nan
     if marked.any():
@@ -135,50 +132,39 @@ def read_movebank(
     if lost.size:
         warn_user(f"animals without a position were left out: {', '.join(lost)}")
     order = np.flatnonzero(located)[np.argsort(times[located], kind="stable")]
-    units, positions = ("degrees", "degrees"), ("longitude", "latitude")
+    unit, positions = "degrees", ["longitude", "latitude"]
     if metres:
         degrees[located] = project(degrees[located])
-        units, positions = ("m", "m"), ("east", "north")
-    time = str(spelled["timestamp"])
+        unit, positions = "m", ["east", "north"]
+    time, names_of_features = str(spelled["timestamp"]), [*positions, *map(str, further)]
     rows = {"animal": names[order], time: times[order]}
-    rows |= dict(zip(positions, degrees[order].T, strict=True))
-    further = [spelled.get(_spelling(name), name) for name in as_names(features)]
-    if further:
-        values, null = columns.features(further, order)
-        rows |= {str(name): x for name, x in zip(further, np.where(null, np.nan, values).T, strict=True)}
+    rows |= dict(zip(names_of_features, values[order].T, strict=True))
     others = {field: name for field, name in labels.items() if field != "agent" and name is not None}
     for field, name in others.items():
-        values, null = columns[name].take(order)
-        rows[field] = values.astype(object)
-        rows[field][null] = None
+        label, absent = columns[name].take(order)
+        rows[field] = np.where(absent, np.array(None), label.astype(object))
     read = read_table(
         rows,
         "animal",
         time,
-        [*positions, *map(str, further)],
+        names_of_features,
         dict.fromkeys(("states", "actions", "stay")),
         {"agent": "animal", "group": None, "subject": None} | {field: field for field in others},
         step,
-        Metadata(feature_units=[*units, *[""] * len(further)], name="Movebank"),
+        Metadata(feature_units=[unit, unit, *[""] * len(further)], name="Movebank"),
         missing="nan",
         snap=snap,
         called=lambda row: columns.row(order[row]),
         duplicates=duplicates,
         max_speed=max_speed,
     )
-    zone = "UTC" if read["metadata"].time_kind == "date" else None
+    zone = time_zone if read["metadata"].time_kind == "date" else None
     return check(Trajectories(**read | {"metadata": dataclasses.replace(read["metadata"], time_zone=zone)}))
 
 
 def _spelling(name: Any) -> str:
     """Name of a column as Movebank writes it, with hyphens."""
     return str(name).replace("_", "-").replace(".", "-").replace(":", "-").lower()
-
-
-def _numbers(column: Any, name: str) -> np.ndarray:
-    if column.values.dtype.kind not in "iuf":
-        raise TypeError(f"column {name!r} holds {column.values.dtype}: expected degrees")
-    return np.where(column.null, np.nan, column.values.astype(float))
 
 
 def _marked(spelled: dict[str, Any], column: Any) -> np.ndarray:
@@ -210,11 +196,6 @@ def project(degrees: np.ndarray) -> np.ndarray:
         return np.full(np.shape(degrees), np.nan)
     mean = np.nanmean(there, axis=1)  # also across the date line
     centre = np.arctan2(mean[1], mean[0]), np.arctan2(mean[2], np.hypot(mean[0], mean[1]))
-    apart = longitude - centre[0]
-    east = np.cos(latitude) * np.sin(apart)
-    north = np.cos(centre[1]) * np.sin(latitude) - np.sin(centre[1]) * np.cos(latitude) * np.cos(apart)
-    inner = np.sin(centre[1]) * np.sin(latitude) + np.cos(centre[1]) * np.cos(latitude) * np.cos(apart)
-    sine = np.hypot(east, north)
-    angle = np.arctan2(sine, inner)
-    stretch = np.where(sine > 1e-12, angle / np.where(sine > 1e-12, sine, 1), 1)
-    return EARTH * np.stack([stretch * east, stretch * north], axis=1)
+    metres = 1000 * great_circle(np.rad2deg(centre), degrees)
+    direction = heading(*centre, longitude, latitude)
+    return metres[:, None] * np.stack([np.cos(direction), np.sin(direction)], axis=1)

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from ethogram.models.arguments import warn_user
-from ethogram.models.data.file_names import NameRule, is_path
-from ethogram.models.data.times import rate_of_times
+from ethogram.models.data.file_names import NameRule, existing_file, is_path
+from ethogram.models.data.times import SECOND, rate_of_times
 from ethogram.models.data.trajectories import Trajectories
-from ethogram.models.tracking.pose import Poses, existing_file, pose_trajectories, read_poses
+from ethogram.models.tracking.pose import Poses, pose_trajectories, read_poses
 
 __all__ = ["from_movement"]
 
@@ -42,34 +42,18 @@ def from_movement(
     dataset : with ``position`` (time, space, keypoint, individual), or without keypoints for the centres of bounding
         boxes, and ``confidence`` where known; or the path of its ``.nc`` file, a pattern, or a list
         of paths.
-    frame_rate : frames per second; where None that of times in seconds, or the attribute ``fps`` of the dataset.
+    frame_rate : frames per second; where None that of times in seconds, or the attribute ``fps`` of the dataset. Where
+        they differ, as after taking every other frame, the times count, with a warning.
     min_confidence : in [0, 1], below which a keypoint is missing in that frame; unknown confidence counts as enough.
     keypoints, individuals : names to read, in this order; all by default.
     unit : of the positions.
     agent, group, subject : labels of the files, as in `read_deeplabcut`.
-
-    Raises
-    ------
-    FileNotFoundError
-        There is no such file.
-    TypeError, ValueError
-        It is no such dataset, times are not equally spaced, or an argument is out of range.
-
-    Warns
-    -----
-    UserWarning
-        The attribute ``fps`` contradicts times in seconds, as after taking every other frame: the times count.
     """
-    settings: Any = {
-        "threshold": ("min_confidence", min_confidence),
-        "frame_rate": None,
-        "keypoints": keypoints,
-        "individuals": individuals,
-        "unit": unit,
-    }
+    settings: Any = {"threshold": ("min_confidence", min_confidence), "frame_rate": None}
+    settings |= {"keypoints": keypoints, "individuals": individuals, "unit": unit}
     rules = {"agent": agent, "group": group, "subject": subject}
     if is_path(dataset) or isinstance(dataset, list | tuple):
-        return read_poses(dataset, lambda path: _poses(_loaded(path), frame_rate), **rules, **settings)
+        return read_poses(dataset, lambda path: _poses(_loaded(path), frame_rate), rules=rules, **settings)
     if given := [name for name, rule in rules.items() if rule is not None]:
         raise ValueError(f"{given[0]} is of files, and dataset is {type(dataset).__name__}: give paths")
     return pose_trajectories(_poses(dataset, frame_rate), **settings)
@@ -134,7 +118,7 @@ def _frame_rate(dataset: Any, asked: float | int | None) -> float | int | None:
     """
     times = dataset["time"].values if "time" in dataset.coords else np.zeros(0)
     dates = times.dtype.kind in "mM"
-    times = (times - times[0]) / np.timedelta64(1, "s") if dates and len(times) else np.asarray(times, float)
+    times = (times - times[:1]) / SECOND if dates else np.asarray(times, float)
     gaps = np.diff(times)
     if len(gaps) and not np.allclose(gaps, gaps[0], rtol=1e-3):
         row = int(np.argmax(abs(gaps - gaps[0])))
@@ -144,10 +128,10 @@ def _frame_rate(dataset: Any, asked: float | int | None) -> float | int | None:
     if len(gaps) and not gaps[0] > 0:
         raise ValueError(f"times {times[0]:g} and {times[1]:g} do not increase: sort them first")
     stated = dataset.attrs.get("fps")
-    known = isinstance(stated, int | float | np.number) and np.isfinite(stated) and stated > 0
-    if stated is not None and not known and asked is None:
-        warn_user(f"the attribute fps of dataset is {stated!r}, which is no frame rate: pass frame_rate=")
-    stated = float(stated) if known else None
+    if not (isinstance(stated, int | float | np.number) and np.isfinite(stated) and stated > 0):
+        if stated is not None and asked is None:
+            warn_user(f"the attribute fps of dataset is {stated!r}, which is no frame rate: pass frame_rate=")
+        stated = None
     unit = str(dataset.attrs.get("time_unit", ""))
     if asked is not None or not len(gaps):
         return stated if asked is None else asked

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +15,7 @@ from ethogram.models.data.file_names import NameRule, Paths, find_files, label_o
 from ethogram.models.data.metadata import Metadata
 from ethogram.models.data.trajectories import Trajectories
 
-__all__ = ["ONE", "Poses", "existing_file", "pose_trajectories", "read_poses"]
+__all__ = ["ONE", "Poses", "pose_trajectories", "read_poses"]
 
 ONE = "individual"
 """Name of the animal in files that name none."""
@@ -24,16 +23,7 @@ AXES = ("x", "y", "z")
 
 
 class Poses(NamedTuple):
-    """Positions of keypoints as a file has them.
-
-    Attributes
-    ----------
-    position : (frame, individual, keypoint, axis), NaN where missing.
-    confidence : (frame, individual, keypoint), or None where the file has none.
-    individuals, keypoints : names.
-    name : of the recording.
-    frame_rate : frames a second, where known.
-    """
+    """Positions of keypoints as a file has them, NaN where missing, and the name of the recording."""
 
     position: Float[np.ndarray, "frame individual keypoint axis"]
     confidence: Float[np.ndarray, "frame individual keypoint"] | None
@@ -47,9 +37,7 @@ def read_poses(
     source: Paths,
     read: Callable[[Path], Poses],
     *,
-    agent: NameRule | None,
-    group: NameRule | None,
-    subject: NameRule | None,
+    rules: Mapping[str, NameRule | None],
     **settings: Any,
 ) -> Trajectories:
     """Trajectories of the poses of files, joined; labels are read from their names, settings those of a recording.
@@ -60,7 +48,6 @@ def read_poses(
     recordings = [read(path) for path in paths]
     names = [poses.name for poses in recordings]
     for path, poses in zip(paths, recordings, strict=True):
-        rules = {"agent": agent, "group": group, "subject": subject}
         labels = {
             field: label_of_file(path, rule, field) for field, rule in rules.items() if rule is not None
         }
@@ -70,16 +57,6 @@ def read_poses(
             labels.setdefault("group", str(path.with_suffix("")))
         items.append(pose_trajectories(poses, labels=labels, **settings))
     return items[0] if len(items) == 1 else Trajectories(**concatenated(items, list(map(str, paths))))
-
-
-def existing_file(path: str | os.PathLike, endings: Sequence[str], fix: str) -> Path:
-    """The path; FileNotFoundError or ValueError unless it is a file with one of the endings."""
-    found = Path(path)
-    if not any(found.name.lower().endswith(ending) for ending in endings):
-        raise ValueError(f"path is {str(path)!r}, whose name ends in none of {', '.join(endings)}: {fix}")
-    if not found.is_file():
-        raise FileNotFoundError(f"path is {str(path)!r}: there is no such file")
-    return found
 
 
 def pose_trajectories(
@@ -92,20 +69,10 @@ def pose_trajectories(
     unit: str = "pixels",
     labels: Mapping[str, str] | None = None,
 ) -> Trajectories:
-    """Trajectories of poses, with features such as ``nose.x``.
+    """Trajectories of poses, with features such as ``nose.x``; parameters of the readers.
 
-    Parameters
-    ----------
-    threshold : name and value of the confidence below which a keypoint is missing; one of unknown confidence is kept.
-    frame_rate : frames a second, or None.
-    keypoints, individuals : which to read, in this order; all by default.
-    unit : of the positions.
-    labels : agent (before the names of animals, where there are several), group and subject of the recording.
-
-    Raises
-    ------
-    TypeError, ValueError
-        The threshold is not between 0 and 1, a keypoint or individual is not in the file, or there is none or no frame.
+    `threshold` is name and value of the confidence below which a keypoint is missing (one of unknown confidence is
+    kept), `labels` are agent (before the names of animals, where there are several), group and subject.
     """
     labels = labels or {}
     frame_rate = poses.frame_rate if frame_rate is None else frame_rate
@@ -115,12 +82,15 @@ def pose_trajectories(
     position = np.array(poses.position, float)
     if poses.confidence is not None:
         position[np.asarray(poses.confidence) < least] = np.nan
-    points = _chosen("keypoints", keypoints, poses.keypoints)
+    points = _chosen("keypoints", keypoints, poses.keypoints, poses.name)
     known = _distinct(poses.individuals)
-    animals = _chosen("individuals", individuals, known)
+    animals = _chosen("individuals", individuals, known, poses.name)
     chosen = [known[animal] for animal in animals]
     if not len(position):
         raise ValueError(f"{poses.name} has no frame: it needs at least one")
+    agents = chosen
+    if "agent" in labels:
+        agents = [labels["agent"]] if len(known) == 1 else [f"{labels['agent']} {name}" for name in chosen]
     position = position[:, animals][:, :, points]
     axes = AXES[: position.shape[-1]]
     names = [f"{poses.keypoints[point]}.{axis}" for point in points for axis in axes]
@@ -133,16 +103,12 @@ def pose_trajectories(
     )
     return Trajectories.from_list(
         [position[:, animal].reshape(len(position), -1) for animal in range(len(animals))],
-        agent=[_agent_name(labels.get("agent"), name, len(known)) for name in chosen],
+        agent=agents,
         group=[labels.get("group", poses.name)] * len(animals),
         subject=[labels["subject"]] * len(animals) if "subject" in labels else None,
         missing="nan",
         metadata=metadata,
     )
-
-
-def _agent_name(label: str | None, name: str, count: int) -> str:
-    return name if label is None else label if count == 1 else f"{label} {name}"
 
 
 def _distinct(names: Sequence[str]) -> list[str]:
@@ -157,8 +123,8 @@ def _distinct(names: Sequence[str]) -> list[str]:
     return found
 
 
-def _chosen(what: str, asked: Sequence[str] | None, known: Sequence[str]) -> list[int]:
-    """Places of the names that are asked for; all by default."""
+def _chosen(what: str, asked: Sequence[str] | None, known: Sequence[str], recording: str) -> list[int]:
+    """Places of the names that are asked for among those of a recording; all by default."""
     if asked is None:
         return list(range(len(known)))
     if isinstance(asked, str) or not len(asked):
@@ -166,7 +132,7 @@ def _chosen(what: str, asked: Sequence[str] | None, known: Sequence[str]) -> lis
     names: list[Any] = list(known)
     strange = [name for name in asked if name not in names]
     if strange:
-        raise ValueError(f"{what} has {strange[0]!r}: the file has {', '.join(map(str, names))}")
+        raise ValueError(f"{what} has {strange[0]!r}: {recording} has {', '.join(map(str, names))}")
     if len(set(asked)) < len(asked):
         raise ValueError(f"{what} must be unique: {list(asked)}")
     return [names.index(name) for name in asked]

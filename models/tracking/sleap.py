@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from ethogram.models.arguments import require_room, warn_user
-from ethogram.models.data.file_names import NameRule, Paths
+from ethogram.models.data.file_names import NameRule, Paths, existing_file
 from ethogram.models.data.trajectories import Trajectories
-from ethogram.models.tracking.pose import Poses, existing_file, read_poses
+from ethogram.models.tracking.pose import Poses, read_poses
 
 __all__ = ["read_sleap"]
 
@@ -40,7 +40,8 @@ def read_sleap(
 
     Features are ``nose.x``, ``nose.y``, ... in pixels. Tracks should be proofread: each is taken as one animal, and the
     second of two tracks called ``fly`` is ``fly (2)``. In projects, what a person placed comes before what was
-    predicted, and a file without tracks is of one animal.
+    predicted, and a file without tracks is of one animal. A frame that has a track twice, or several animals without
+    any tracks, is refused; animals without a track, where others have one, are left out with a warning.
 
     Parameters
     ----------
@@ -51,19 +52,6 @@ def read_sleap(
         find; points that people labelled have no score.
     keypoints, individuals : names of nodes and tracks to read, in this order; all by default.
     agent, group, subject : labels of the files, as in `read_deeplabcut`.
-
-    Raises
-    ------
-    FileNotFoundError, ImportError
-        There is no such file, or nothing here reads it.
-    TypeError, ValueError
-        The file is not of SLEAP, a frame has a track twice or several animals without any tracks, or an argument is out
-        of range.
-
-    Warns
-    -----
-    UserWarning
-        Animals without a track, where others have one, were left out, or videos after the first.
     """
     return read_poses(
         path,
@@ -72,9 +60,7 @@ def read_sleap(
         frame_rate=frame_rate,
         keypoints=keypoints,
         individuals=individuals,
-        agent=agent,
-        group=group,
-        subject=subject,
+        rules={"agent": agent, "group": group, "subject": subject},
     )
 
 
@@ -98,7 +84,12 @@ def _of_analysis(path: Path) -> Poses:
             )
         dims = file["tracks"].attrs.get("dims")
         order: tuple[str, ...] = MATLAB if file.attrs.get("transpose", True) else PYTHON
-        order = order if dims is None else _axes(dims, path)
+        try:
+            order = order if dims is None else tuple(map(str, json.loads(dims)))
+        except (TypeError, ValueError):
+            raise ValueError(
+                f"{path} has tracks whose dims are {dims!r}: expected the axes {', '.join(MATLAB)}, in any order"
+            ) from None
         require_room(f"tracks of {path}", file["tracks"].shape, float, "export fewer frames")
         tracks = np.asarray(file["tracks"], float)
         nodes, names = (_texts(file[name]) for name in ("node_names", "track_names"))
@@ -121,16 +112,6 @@ def _of_analysis(path: Path) -> Poses:
             )
         scores = np.transpose(scores, [own.index(axis) for axis in ("frame", "track", "node")])
     return Poses(position, scores, names, nodes, path.name.partition(".")[0])
-
-
-def _axes(dims: Any, path: Path) -> tuple[str, ...]:
-    """Axes of an array by its attribute `dims`, a list of names in JSON."""
-    try:
-        return tuple(map(str, json.loads(dims)))
-    except (TypeError, ValueError):
-        raise ValueError(
-            f"{path} has tracks whose dims are {dims!r}: expected the axes {', '.join(MATLAB)}, in any order"
-        ) from None
 
 
 def _texts(values: Any) -> list[str]:
@@ -176,18 +157,7 @@ def _of_project(path: Path) -> Poses:
 
 
 def _by_track(path: Path, frames: Sequence[Any]) -> dict[tuple[Any, int], Any]:
-    """The instance of each track in each frame: that which a person placed, else that predicted; None for no track.
-
-    Raises
-    ------
-    ValueError
-        A frame has a track twice, or no animal has a track and a frame has several.
-
-    Warns
-    -----
-    UserWarning
-        Animals without a track, where others have one, are left out.
-    """
+    """The instance of each track in each frame: that which a person placed, else that predicted; None for no track."""
     placed: dict[tuple[Any, int], Any] = {}
     predicted: dict[tuple[Any, int], Any] = {}
     no_track_in = []

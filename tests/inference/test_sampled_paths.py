@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from ethogram.inference.sampled_paths import sampled_paths
+from ethogram.inference.smoothed_draws import sampled_paths
 from ethogram.models.data import Trajectories
 from ethogram.models.emissions import GaussianEmission
 from ethogram.models.roles import RoleHMM

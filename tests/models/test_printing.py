@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import importlib
+import pickle
 import pkgutil
 
 import jax
@@ -11,6 +13,7 @@ import numpy as np
 import pytest
 
 import ethogram
+from ethogram.fits.new_data import Score
 from ethogram.inference.conjugate import ScoreCurve
 from ethogram.models.data import Metadata, Trajectories
 from ethogram.models.printing import describe_value
@@ -79,13 +82,36 @@ def test_trajectories_print_sizes_dates_and_features_with_units():
         step="1D",
         metadata=Metadata(feature_units=["m", "rad"], name="elk"),
     )
-    first, *rest = repr(data).splitlines()
-    assert first == (
-        "Trajectories elk: 1 sequence, 39 frames, 9 missing; from 2 May 2026 to 9 June 2026; "
+    first, second, *rest = repr(data).splitlines()
+    assert f"{first} {second.strip()}" == (
+        "Trajectories elk: 1 sequence, 39 frames, 9 missing; a frame every 86400 s; from 2 May 2026 to 9 June 2026; "
         "features step (m), turn (rad)"
     )
     assert len(rest) == 3 and "names a" in rest[-1]
     assert "float" in repr(jax.eval_shape(lambda data: data, data))
+
+
+@pytest.mark.parametrize("data", [
+    Trajectories.from_list([[[0.0], [1.0]], [[2.0]]], metadata=Metadata(frame_rate=30)),
+    ethogram.Decisions.from_list([np.ones((3, 2))] * 3, [0, 1, 2]),
+])  # fmt: skip
+def test_data_are_neither_added_nor_multiplied_nor_indexed_in_silence(data):
+    """A named tuple is a list of its arrays, of which a user knows nothing."""
+    for operation in (
+        lambda: data * 2,
+        lambda: 2 * data,
+        lambda: data + data,
+        lambda: data[0],
+        lambda: data[:2],
+    ):
+        with pytest.raises(
+            TypeError, match=r"is a record, neither a list nor a number: choose .* by take\(\[0\]\)"
+        ):
+            operation()
+    same = jax.tree.map(lambda leaf: leaf, pickle.loads(pickle.dumps(copy.copy(data))))
+    assert len(same._replace(metadata=Metadata())) == len(data) and repr(same) == repr(data)
+    with pytest.raises(TypeError, match=r"Score is a record.*: compute with fields, such as .total"):
+        Score(0.0, 0.0, 0.0, BIG, BIG, "step") * 2
 
 
 def test_decisions_print_numbers_of_decisions_options_and_subjects():

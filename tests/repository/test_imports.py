@@ -37,8 +37,8 @@ EVERYTHING = (
     "[importlib.import_module(m.name) for m in pkgutil.walk_packages(ethogram.__path__, 'ethogram.')]"
 )
 METHODS_OF_ROLES = (
-    "import ethogram; from ethogram.fits.systems import methods_of; "
-    "methods_of(object.__new__(ethogram.RoleHMM), None)"
+    "import ethogram; from ethogram.fits.systems import system_of; "
+    "model = object.__new__(ethogram.RoleHMM); system_of(model).methods(model, None)"
 )
 OFFENDERS = (
     "import h5py, jax.numpy; jax.numpy.ones(2) + 1; "

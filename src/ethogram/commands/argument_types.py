@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import re
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,7 @@ __all__ = [
     "column_names",
     "emissions",
     "integer",
+    "label",
     "make_folder",
     "number",
     "seconds",
@@ -116,6 +118,17 @@ def emissions(text: str) -> dict[str, Kind] | list[Kind]:
             f"{text[:40]!r} must name each feature once, or none: x=gamma,y=poisson"
         )
     return dict(zip(names, kinds, strict=True))
+
+
+def label(text: str) -> str | re.Pattern[str]:
+    """A column, ``file``, or a regular expression for names of files, ``file:_(wt|ko)_``."""
+    file, colon, pattern = text.partition(":")
+    if file != "file" or not colon:
+        return text
+    try:
+        return re.compile(pattern)
+    except re.error as error:
+        raise argparse.ArgumentTypeError(f"{pattern[:40]!r} is no regular expression: {error}") from None
 
 
 def sizes(text: str) -> list[int]:

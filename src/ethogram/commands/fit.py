@@ -11,6 +11,7 @@ from ethogram.commands.argument_types import (
     column_names,
     emissions,
     integer,
+    label,
     number,
     setting,
     sizes,
@@ -22,19 +23,11 @@ __all__ = ["READERS", "add_parser", "check_arguments", "flag", "run"]
 
 USAGE = "ethogram fit [-h] DATA [DATA ...] --model MODEL --out DIR [ARGUMENTS]"
 DESCRIPTION = """\
-Fits a model to a table, or to files of animal tracking, and writes to DIR
-
-  report.html               what was read and found, to be read in a browser
-  figure.png, figure.pdf    the figure
-  states.csv                times, features and state of every frame
-  time_budget.csv           shares of the time of agents, with intervals
-  bouts.csv                 begin, end and state of every bout
-  summary.csv               estimates with 90 % intervals
-  scores.png, scores.pdf    held-out scores by number of roles
-  fit.ethogram, fit.nc      for ethogram.load, for ArviZ
-
-states, time_budget and bouts are of roles and intents, scores of a range of
-roles: the least number within one standard error of the best is fitted."""
+Fits a model to a table, or to files of animal tracking. DIR gets a report for
+a browser, the figure, summary.csv with 90 % intervals, fit.ethogram for
+ethogram.load and fit.nc for ArviZ; of roles and intents states.csv with a row
+per frame, time_budget.csv and bouts.csv; of a range of roles their held-out
+scores: the least number within one standard error of the best is fitted."""
 EXAMPLES = """\
 emissions, of all features, one per feature in their order, or by name:
   --emission gaussian    --emission gamma,von-mises    --emission y=poisson
@@ -71,14 +64,26 @@ NEEDED = {
 TAKEN = {
     "roles": ("reader", "num_roles", "emission", "step_and_turn", "zero_steps", "smallest", "egocentric"),
     "intents": (*FRAMES, "num_states", "num_actions", "truncation"),
-    "choices": ("option", "subject", "weight", "available", "kappa", *TABLES),
+    "choices": ("option", "subject", "units", "weight", "available", "constants", "kappa", *TABLES),
     "rewards": (*FRAMES, "state_features"),
 }
 """Further arguments that a model takes."""
 
+
 COUNT, POSITIVE = integer(1), number(0, float("inf"), "a positive number")
 GROUPS: dict[str, dict[str, tuple[str, Any, str]]] = {
     "tables": {
+        "features": (
+            "COLUMNS",
+            column_names,
+            "feature columns (roles, choices), or further ones of Movebank",
+        ),
+        "units": (
+            "UNITS",
+            lambda text: text.split(","),
+            "units of the features in their order, such as km,rad or euro,min",
+        ),
+        "subject": ("LABEL", label, "subject of each sequence, or column of who chose"),
         "sep": ("C", str, "separator (that of the ending: comma, or tab of .tsv)"),
         "decimal": ("C", str, "decimal mark (.)"),
     },
@@ -89,19 +94,16 @@ GROUPS: dict[str, dict[str, tuple[str, Any, str]]] = {
         "snap": ("", bool, "move times to the nearest frame of the step"),
         "missing": ("error|nan", str, "what empty cells are: an error, or missing (error)"),
         "duplicates": ("error|first|mean", str, "what rows of one time are (error)"),
-        "agent": ("COLUMN", str, "agent of each sequence, or file: the name of the file"),
-        "group": ("COLUMN", str, "demonstration of each sequence"),
-        "subject": ("COLUMN", str, "subject of each sequence"),
+        "agent": (
+            "LABEL",
+            label,
+            "agent of each sequence: a column; file, the name of the file; or file:REGEX",
+        ),
+        "group": ("LABEL", label, "group or demonstration of each sequence, such as file:_(wt|ko)_"),
         "states": ("COLUMN", str, "integers or names (intents, rewards)"),
         "actions": ("COLUMN", str, "integers or names (intents, rewards)"),
     },
     "roles": {
-        "features": ("COLUMNS", column_names, "feature columns; also of choices and Movebank"),
-        "units": (
-            "UNITS",
-            lambda text: text.split(","),
-            "units of the features in their order, such as km,rad",
-        ),
         "step_and_turn": ("", bool, "features are x, y or lon, lat: take steps and turns"),
         "zero_steps": ("error|missing|offset", str, "what steps of length 0 are (error)"),
         "smallest": ("LENGTH", POSITIVE, "of zero steps with --zero-steps offset"),
@@ -127,7 +129,8 @@ GROUPS: dict[str, dict[str, tuple[str, Any, str]]] = {
         "chosen": ("COLUMN", str, "1 in the row of the chosen option, else 0"),
         "available": ("COLUMN", str, "1 in rows that could be chosen, else 0"),
         "weight": ("COLUMN", str, "how often a decision counts"),
-        "kappa": ("V", POSITIVE, "prior variance of the values (25)"),
+        "constants": ("yes|no", str, "whether each option has a constant of its own (yes with --option)"),
+        "kappa": ("V", POSITIVE, "prior variance of the values (25), of subjects among them (learned)"),
     },
     "rewards": {
         "transitions": ("FILE", Path, "CSV with state, action, next_state, probability"),

@@ -59,12 +59,7 @@ def usual_kinds(data: Trajectories) -> list[Kind]:
 
 
 def kinds_of(asked: dict[str, Kind] | list[Kind] | None, data: Trajectories) -> list[Kind]:
-    """The kind of each feature: as asked for by name, in their order, or for all of them; else the usual one.
-
-    Raises
-    ------
-    ValueError : there is no such feature, or another number of them.
-    """
+    """The kind of each feature: as asked for by name, in their order, or for all of them; else the usual one."""
     names = data.metadata.feature_names or ()
     if isinstance(asked, list):
         if len(asked) not in (1, len(names)):

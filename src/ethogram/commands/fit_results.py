@@ -15,12 +15,12 @@ import jax
 import numpy as np
 
 from ethogram.commands.argument_types import make_folder
-from ethogram.commands.fit_tables import Program, read_models
+from ethogram.commands.fit_tables import Program, as_flags, read_models
 from ethogram.fits import Fit, fit
 from ethogram.fits.as_code import call_as_code
 from ethogram.fits.methods import read_settings
 from ethogram.fits.report import about_data, about_fit, write_report
-from ethogram.fits.systems import methods_of
+from ethogram.fits.systems import system_of
 from ethogram.inference.conjugate import ScoreCurve, heldout_score_curve
 from ethogram.models.arguments import require_one_of
 from ethogram.models.data.trajectories import group_labels
@@ -40,14 +40,7 @@ BEHAVIOUR = ("roles", "intents")
 
 
 def fit_table(arguments: argparse.Namespace) -> Fit:
-    """The fit of a table; prints what was read, picked and found, and writes the results.
-
-    Raises
-    ------
-    TypeError, ValueError
-        Arguments, files or their contents are not as expected, or the folder has results that may not be replaced.
-    OSError : a file cannot be read or written.
-    """
+    """The fit of a table; prints what was read, picked and found, and writes the results."""
     with warnings.catch_warnings():
         warnings.showwarning = _once()
         out = arguments.out
@@ -69,20 +62,33 @@ def fit_table(arguments: argparse.Namespace) -> Fit:
         print(about_fit(found), flush=True)
         asked = (arguments.method, dict(arguments.setting))
         found.code = call_as_code(key, found.model, read.data, *asked, read.lines, read.model)
-        _write(found, curve, out, _tables(found, arguments.model))
+        _write(found, curve, out, _tables(found, read, arguments.model))
         if arguments.model == "intents":
             _print_peers(key_scores, read, arguments.method, settings)
         return found
 
 
-def _tables(found: Fit, model: str) -> dict[str, Callable[[], Any]]:
-    """Tables of a fit by the names of their files."""
+def _tables(found: Fit, read: Program, model: str) -> dict[str, Callable[[], Any]]:
+    """Tables of a fit by the names of their files; states with the positions that steps were made of."""
+
+    def states() -> Any:
+        table = found.states().to_table()
+        return table if read.positions is None else table.merge(read.positions.to_table(), how="left")
+
     tables = {"summary.csv": lambda: found.summary().rename_axis("parameter").reset_index()}
     if model in BEHAVIOUR:
         by = "sequence" if found.data.agent is None else "agent"
-        tables |= {"states.csv": lambda: found.states().to_table(), "bouts.csv": lambda: found.bouts()}
+        tables |= {"states.csv": states, "bouts.csv": lambda: found.bouts()}
         tables["time_budget.csv"] = lambda: found.time_budget(by=by).reset_index()
     return tables
+
+
+def _in_hours(table: Any) -> Any:
+    """The table with durations as numbers of hours, and columns named so."""
+    hours = {name: f"{name}_hours" for name in table.select_dtypes("timedelta")}
+    return table.assign(**{name: table[name].dt.total_seconds() / 3600 for name in hours}).rename(
+        columns=hours
+    )
 
 
 def _once() -> Callable[..., None]:
@@ -90,7 +96,7 @@ def _once() -> Callable[..., None]:
     said: set[str] = set()
 
     def say(message: Warning | str, *_: Any) -> None:
-        line = " ".join(str(message).split())
+        line = as_flags(" ".join(str(message).split()))
         if line not in said:
             print(f"ethogram: {line}", file=sys.stderr)
         said.add(line)
@@ -100,7 +106,8 @@ def _once() -> Callable[..., None]:
 
 def _settings(read: Program, method: str, settings: dict[str, Any]) -> dict[str, Any]:
     """Settings that a method of the model takes, with a progress bar where one can be seen."""
-    methods, usual, _ = methods_of(read.make_model(read.sizes[0]), read.data)
+    model = read.make_model(read.sizes[0])
+    methods, usual, _ = system_of(model).methods(model, read.data)
     require_one_of("--method", method, ("auto", *methods))
     name = usual if method == "auto" else method
     try:
@@ -175,7 +182,7 @@ def _write(found: Fit, curve: ScoreCurve | None, out: Path, tables: dict[str, Ca
         "fit.ethogram": found.save,
         "figure.png": draw,
         "figure.pdf": draw,
-        **dict.fromkeys(tables, lambda path: tables[path.name]().to_csv(path, index=False)),
+        **dict.fromkeys(tables, lambda path: _in_hours(tables[path.name]()).to_csv(path, index=False)),
         **({} if curve is None else {"scores.png": draw, "scores.pdf": draw}),
         "report.html": lambda path: write_report(found, path, curve),
     }

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpyro.distributions import HalfCauchy
 
 import ethogram
 from ethogram.commands.fit import FRAMES, GROUPS, READERS, TABLES, flag
@@ -20,7 +21,7 @@ from ethogram.commands.fit_emissions import emission_of, kinds_of, usual_units
 from ethogram.fits.as_code import as_code
 from ethogram.models.data import group_labels
 
-__all__ = ["Program", "read_models"]
+__all__ = ["Program", "as_flags", "read_models"]
 
 APART = 50.0
 """Relevance of the number of a state by which the rewards of any two states are independent a priori."""
@@ -42,7 +43,8 @@ PASSED = re.compile(
 class Program(NamedTuple):
     """Data, and the model of each size; where the model has no size to pick, `sizes` is (0,).
 
-    `lines` make the data in Python; `model` makes the model where its own code is long.
+    `lines` make the data in Python; `model` makes the model where its own code is long. `positions` are those that
+    steps and turns were made of.
     """
 
     data: Any
@@ -50,15 +52,11 @@ class Program(NamedTuple):
     make_model: Callable[[int], Any]
     sizes: tuple[int, ...] = (0,)
     model: str = ""
+    positions: Any = None
 
 
 def read_models(arguments: argparse.Namespace) -> Program:
-    """Data and model of checked arguments.
-
-    Raises
-    ------
-    TypeError, ValueError : a file, column or value is not as expected; the message names the argument or the file.
-    """
+    """Data and model of checked arguments."""
     return PROGRAMS[arguments.model](arguments)
 
 
@@ -74,9 +72,8 @@ def _made(name: str, function: str, first: Any, **named: Any) -> tuple[Any, str]
     return make(first, **named), text
 
 
-@contextlib.contextmanager
-def _of(place: str) -> Iterator[None]:
-    """Messages of Python functions, with the place in front, and arguments of the command in place of theirs."""
+def as_flags(message: str) -> str:
+    """A message of a Python function with arguments of the command in place of its own."""
 
     def spelled(match: re.Match[str]) -> str:
         asked, name, value = match["pass"] or "", match["name"], match["value"]
@@ -84,10 +81,16 @@ def _of(place: str) -> Iterator[None]:
             return asked + flag(name) + ("" if value in ("", "True") else f" {shlex.quote(value)}")
         return f"pass --read {name}={value}" if asked else match[0]
 
+    return PASSED.sub(spelled, re.sub(r"metadata\.(state|action)_names", "--transitions", message))
+
+
+@contextlib.contextmanager
+def _of(place: str) -> Iterator[None]:
+    """Messages of Python functions, with the place in front and as flags."""
     try:
         yield
     except (TypeError, ValueError) as error:
-        message = PASSED.sub(spelled, re.sub(r"metadata\.(state|action)_names", "--transitions", str(error)))
+        message = as_flags(str(error))
         raise ValueError(message if place in message else f"{place}: {message}") from error
 
 
@@ -121,11 +124,11 @@ def _name(arguments: argparse.Namespace) -> str:
 
 
 def _roles(arguments: argparse.Namespace) -> Program:
-    data, lines = _features(arguments, arguments.features)
+    data, lines, positions = _features(arguments, arguments.features)
     kinds, names = kinds_of(arguments.emission, data), data.metadata.feature_names
     together = sorted(names, key=lambda name: kinds.index(kinds[names.index(name)]))
     if names == tuple(arguments.features or ()) != tuple(together):  # of a table
-        data, lines = _features(arguments, together)
+        data, lines, positions = _features(arguments, together)
         kinds, names = [kinds[names.index(name)] for name in together], tuple(together)
     emission = emission_of(kinds, data)
     print("emission:", ", ".join(f"{name} {kind}" for name, (kind, _) in zip(names, kinds, strict=True)))
@@ -136,25 +139,25 @@ def _roles(arguments: argparse.Namespace) -> Program:
             f"--num-roles {sizes[0]}:{sizes[-1]} needs at least two {held_out} for held-out scores: give a single "
             "number"
         )
-    return Program(data, tuple(lines), lambda size: ethogram.RoleHMM(size, emission), sizes)
+    return Program(
+        data, tuple(lines), lambda size: ethogram.RoleHMM(size, emission), sizes, positions=positions
+    )
 
 
-def _features(arguments: argparse.Namespace, features: Any) -> tuple[Any, list[str]]:
-    """Features, of a table in this order, or what is made of them; and lines that make them."""
+def _features(arguments: argparse.Namespace, features: Any) -> tuple[Any, list[str], Any]:
+    """Features, of a table in this order, or what is made of them; lines that make them; positions of steps."""
     reader = arguments.reader or "table"
     if reader == "table":
-        units = [unit.strip() for unit in arguments.units or usual_units(arguments.features)]
-        if len(units) != len(arguments.features):
-            raise ValueError(
-                f"--units has {len(units)} entries, --features {len(arguments.features)}: give one per feature"
-            )
-        unit_of = dict(zip(arguments.features, units, strict=True))
-        named = {"feature_units": [unit_of[name] for name in features]} if any(units) else {}
+        unit_of = dict(
+            zip(arguments.features, _units(arguments, usual_units(arguments.features)), strict=True)
+        )
+        units = [unit_of[name] for name in features]
+        named = {"feature_units": units} if any(units) else {}
         data, line = _frames(arguments, named, features=features)
     else:
         metres = {"metres": not arguments.step_and_turn} if reader == "movebank" else {}
         data, line = _read(f"ethogram.tracking.read_{reader}", arguments, READERS[reader], **metres)
-    lines = [line]
+    lines, positions = [line], data if arguments.step_and_turn else None
     if arguments.egocentric is not None:
         if len(arguments.egocentric) != 2:
             raise ValueError("--egocentric needs two keypoints: give centre and heading, such as tail,nose")
@@ -169,7 +172,17 @@ def _features(arguments: argparse.Namespace, features: Any) -> tuple[Any, list[s
             given = _given(arguments, ("zero_steps", "smallest"))
             data, line = _made("data", "ethogram.step_and_turn", data, **given)
         lines.append(line)
-    return data, lines
+    return data, lines, positions
+
+
+def _units(arguments: argparse.Namespace, usual: list[str]) -> list[str]:
+    """Units of the features, one for each."""
+    units = usual if arguments.units is None else [unit.strip() for unit in arguments.units]
+    if len(units) != len(arguments.features):
+        raise ValueError(
+            f"--units has {len(units)} entries, --features {len(arguments.features)}: give one per feature"
+        )
+    return units
 
 
 def _intents(arguments: argparse.Namespace) -> Program:
@@ -199,12 +212,19 @@ def _count(given: int | None, argument: str, codes: Any, names: Iterable[str] | 
 
 def _choices(arguments: argparse.Namespace) -> Program:
     names = ("decision", "option", "chosen", "features", "subject", "weight", "available", *TABLES)
-    metadata = ethogram.Metadata(name=_name(arguments))
+    units = None if arguments.units is None else _units(arguments, [])
+    metadata = ethogram.Metadata(name=_name(arguments), feature_units=units)
     data, line = _read("ethogram.Decisions.from_table", arguments, names, metadata=metadata)
     if not (np.asarray(data.choice) >= 0).any():
         raise ValueError(f"--chosen is {arguments.chosen!r}, and no row of it is 1: mark the chosen options")
-    model = ethogram.NoisyMDP(arguments.kappa or 25.0, kind="features")
-    return Program(data, (line,), lambda size: model)
+    constants = arguments.constants or ("yes" if arguments.option else "no")
+    kappa, code = arguments.kappa or 25.0, ""
+    if arguments.subject is not None and arguments.kappa is None:  # how subjects differ is learned
+        prior = "numpyro.distributions.HalfCauchy(1.0)"
+        kappa, rest = HalfCauchy(1.0), f"kind='features', action_rewards={constants == 'yes'}"
+        code = f"model = ethogram.NoisyMDP({prior}, {rest})"
+    model = ethogram.NoisyMDP(kappa, kind="features", action_rewards=constants == "yes")
+    return Program(data, (line,), lambda size: model, model=code)
 
 
 def _rewards(arguments: argparse.Namespace) -> Program:

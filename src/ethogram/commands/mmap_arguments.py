@@ -26,11 +26,6 @@ def take_evidence(text: str | None, sample: int | None, network: BayesNet) -> di
     Parameters
     ----------
     sample : which of a file's samples, from 0; None for the only one.
-
-    Raises
-    ------
-    OSError : the file cannot be opened.
-    ValueError : it is neither a file nor a list, may be both, or is malformed; or `sample` comes without a file.
     """
     if text is None:
         if sample is not None:
@@ -49,13 +44,7 @@ def take_evidence(text: str | None, sample: int | None, network: BayesNet) -> di
 
 
 def take_variables(text: str, network: BayesNet, evidence: Collection[int]) -> tuple[int, ...]:
-    """MAP variables, from a file or a list of names and numbers between commas; of ``all``, those without evidence.
-
-    Raises
-    ------
-    OSError : the file cannot be opened.
-    ValueError : it is neither a file nor a list, may be both, or is malformed; or all variables have evidence.
-    """
+    """MAP variables, from a file or a list of names and numbers between commas; of ``all``, those without evidence."""
     if text == ALL:
         found = tuple(number for number in range(network.num_variables) if number not in evidence)
         if not found:

@@ -29,7 +29,9 @@ def add_parser(commands: Any) -> None:
         "(SOGBOFA). DOMAIN and INSTANCE are files, or a name and number of rddlrepository, such as "
         "SysAdmin_MDP_ippc2011 1. Needs the extra ethogram[planning].",
     )
-    parser.add_argument("--list", action=_ListDomains, nargs=0, help="print the names of domains, and exit")
+    parser.add_argument(
+        "--list", action=_ListDomains, nargs=0, help="print the names of domains that can be read, and exit"
+    )
     parser.add_argument("domain", metavar="DOMAIN", help="domain file, or a name")
     parser.add_argument("instance", metavar="INSTANCE", help="instance file, or a number")
     parser.add_argument(
@@ -88,13 +90,12 @@ def _play(arguments: argparse.Namespace) -> Episodes:
 
         from ethogram.inference.checkpoint import check_path
         from ethogram.inference.planning import SogbofaPolicy, play_episodes
-        from ethogram.models.planning import problem_from_model, read_rddl
+        from ethogram.models.planning import read_rddl
 
     if arguments.json is not None:
         check_path(arguments.json, "--json")
-    read_rddl(arguments.domain, arguments.instance)  # its messages name what is wrong in the files
+    problem = read_rddl(arguments.domain, arguments.instance)  # its messages name what is wrong in the files
     environment = _make_environment(arguments.domain, arguments.instance)
-    problem = problem_from_model(environment.model)
     settings = {name: getattr(arguments, name) for name in ("domain", "instance", "seconds", "depth", "mode")}
     key = jax.random.key(arguments.seed)
     policy = SogbofaPolicy(key, problem, arguments.seconds, depth=arguments.depth, mode=arguments.mode)

@@ -17,6 +17,7 @@ from ethogram.models.hooks import HasHooks
 
 __all__ = ["as_code", "call_as_code"]
 
+IMPORTS = {"import re": "re.compile(", "import jax": "", "import numpy as np": "np.", "import ethogram": ""}
 MOST_NUMBERS = 60
 """Numbers of an array that is written out."""
 
@@ -50,7 +51,7 @@ def call_as_code(
             words.append(f"{name}={name}")
     text = "\n".join([*lines, f"fit = ethogram.fit({', '.join(words)})"])
     own = sorted({*re.findall(r"\b([\w.]+)\.[A-Z]\w*\(", text)} - {"ethogram"})
-    imports = ["import jax", *(["import numpy as np"] if "np." in text else []), "import ethogram"]
+    imports = [line for line, sign in IMPORTS.items() if sign in text]
     imports += [f"import {module}" for module in own]
     return "\n".join([*imports, "", text])
 
@@ -68,6 +69,8 @@ def as_code(value: Any) -> str:
         value = np.asarray(value).item()
     if value is None or isinstance(value, bool | int | str):
         return repr(value)
+    if isinstance(value, re.Pattern):
+        return f"re.compile({value.pattern!r})"
     if isinstance(value, float):
         return repr(value) if np.isfinite(value) else f"float('{value}')"
     if isinstance(value, np.ndarray | Array) and value.size <= MOST_NUMBERS:

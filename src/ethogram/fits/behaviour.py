@@ -18,6 +18,7 @@ from jaxtyping import Bool, Float, Int
 
 from ethogram.models.arguments import require_number, require_one_of
 from ethogram.models.data import Trajectories
+from ethogram.models.data.levels import sequence_levels
 from ethogram.models.numpy_generator import numpy_generator
 
 __all__ = ["Counted", "bouts", "count", "dwell_times", "time_budget", "times_of", "transitions", "usage"]
@@ -104,56 +105,20 @@ def _levels(table: Any, data: Trajectories, by: Any) -> Any:
 
     if by is None:
         return None
-    listed = [by] if isinstance(by, str | Mapping) else list(by)
     columns: dict[str, Any] = {}
-    for each in listed:
-        named = each if isinstance(each, Mapping) else {each: None}
-        for name, values in named.items():
-            columns[name] = (
-                _level(table, data, name) if values is None else _given_level(table, data, name, values)
-            )
-    return pandas.DataFrame(columns)
-
-
-def _level(table: Any, data: Trajectories, name: Any) -> Any:
-    require_one_of("by", name, (*LABELS, *PARTS_OF_DATES))
-    if name in LABELS:
-        if name not in table:
-            raise ValueError(f"by has {name!r}, and the data have no {name}: read them with {name}=")
-        return table[name]
-    if data.times is None or data.metadata.time_kind != "date":
-        raise ValueError(
-            f"by has {name!r}, and the times of the data are no dates: read them with a column of dates"
-        )
-    return PARTS_OF_DATES[name](table["time"])
-
-
-def _given_level(table: Any, data: Trajectories, name: str, values: Any) -> Any:
-    """Levels by label of the agent, subject or group, or one per sequence."""
-    import pandas
-
-    if isinstance(values, pandas.Series):
-        values = values.to_dict()
-    if not isinstance(values, Mapping):
-        each = np.asarray(values)
-        if each.shape != (data.num_sequences,):
-            raise ValueError(
-                f"by[{name!r}] has shape {each.shape}: give one level per sequence, {data.num_sequences}"
-            )
-        return pandas.Series(each[table["sequence"].to_numpy()])
-    texts = {str(label): level for label, level in values.items()}
-    for field in LABELS[1:]:
-        if field in table and table[field].dropna().astype(str).isin(texts).any():
-            labels = table[field].astype(str)
-            lacking = sorted(set(labels[table[field].notna()]) - texts.keys())
-            if lacking:
+    for each in [by] if isinstance(by, str | Mapping) else by:
+        for name, values in (each if isinstance(each, Mapping) else {each: None}).items():
+            if values is None:
+                require_one_of("by", name, (*LABELS, *PARTS_OF_DATES))
+            if name not in PARTS_OF_DATES or values is not None:
+                columns[name] = np.asarray(sequence_levels(data, name, values))[table["sequence"]]
+            elif data.times is None or data.metadata.time_kind != "date":
                 raise ValueError(
-                    f"by[{name!r}] has no level of the {field} {', '.join(lacking[:5])}: give one of each"
+                    f"by has {name!r}, and the times of the data are no dates: read them with a column of dates"
                 )
-            return labels.map(texts)
-    raise ValueError(
-        f"by[{name!r}] has the labels {', '.join(sorted(texts)[:5])}, which no agent, subject or group has"
-    )
+            else:
+                columns[name] = PARTS_OF_DATES[name](table["time"])
+    return pandas.DataFrame(columns)
 
 
 def _tally(counted: Counted, code: np.ndarray, cells: int) -> tuple[np.ndarray, np.ndarray]:
@@ -250,7 +215,7 @@ def time_budget(counted: Counted, data: Trajectories, probability: float, differ
     return _in_time(found, ("time",), data)
 
 
-def usage(counted: Counted, probability: float, difference: Any) -> Any:
+def usage(counted: Counted, data: Trajectories, probability: float, difference: Any) -> Any:
     """Shares of the bouts in each state."""
     number, expected = _tally(counted, np.where(counted.starts, counted.paths, -1), len(counted.names))
     shares, further = _ratio(number, number.sum(-1, keepdims=True)), {"bouts": expected}
@@ -282,7 +247,9 @@ def dwell_times(counted: Counted, data: Trajectories, probability: float, differ
     return found
 
 
-def transitions(counted: Counted, per: str, probability: float, difference: Any) -> Any:
+def transitions(
+    counted: Counted, data: Trajectories, probability: float, difference: Any, per: str = "change"
+) -> Any:
     """Probabilities of the next state, of each change or of each frame."""
     require_one_of("per", per, ("change", "frame"))
     pairs, expected = _pairs(counted)
@@ -315,26 +282,23 @@ def times_of(frames: Any, data: Trajectories) -> Any:
 
 def bouts(found: Any) -> Any:
     """Runs of one state in consecutive recorded frames of the most probable path, of hidden states of data."""
-    import pandas
-
     data, table = found.data, found.to_table()
-    recorded = np.asarray(data.observed)
-    sequence, step = np.nonzero(recorded)
-    same = (np.diff(sequence) == 0) & (np.diff(step) == 1)
-    path = found.path[recorded]
-    first = np.flatnonzero(np.concatenate([[True], ~same | (path[1:] != path[:-1])]))
-    last = np.append(first[1:], len(path)) - 1
-    cut_start = np.concatenate([[True], ~same])[first]
-    cut_end = np.concatenate([~same, [True]])[last]
-    rows = table.iloc[first]
-    named = [name for name in LABELS if name in table]
-    columns = {name: rows[name].to_numpy() for name in named}
-    start, stop = rows["time"].array, table["time"].iloc[last].array
-    if data.times is None:  # numbers of frames
-        start, stop = (np.asarray(times_of(np.asarray(each), data)) for each in (start, stop))
-    columns |= {"state": rows["state"].array, "first_frame": step[first], "start": start, "stop": stop}
-    size = last - first + 1
-    columns |= {"frames": size, "duration": np.asarray(times_of(size, data))}
-    columns["probability"] = np.add.reduceat(table["probability"].to_numpy(), first) / size
-    columns["cut"] = np.select([cut_start & cut_end, cut_start, cut_end], ["both", "start", "end"], "")
-    return pandas.DataFrame(columns)
+    sequence, step = np.nonzero(np.asarray(data.observed))
+    after = (np.diff(sequence, prepend=-1) == 0) & (
+        np.diff(step, prepend=-2) == 1
+    )  # the frame before is recorded
+    run = np.cumsum(~after | (table["state"].cat.codes.diff() != 0))
+    time = table["time"] if data.times is not None else times_of(table["time"], data)  # or numbers of frames
+    ends = {"start": time, "stop": time, "cut_start": ~after, "cut_end": ~np.append(after[1:], False)}
+    runs = table.assign(first_frame=step, **ends).groupby(run)
+    first = [*(name for name in LABELS if name in table), "state", "first_frame", "start", "cut_start"]
+    last = dict.fromkeys(["stop", "cut_end"], "last")
+    rows = runs.agg(dict.fromkeys(first, "first") | last | {"probability": "mean"}).reset_index(drop=True)
+    size = runs.size().reset_index(drop=True)
+    cut = np.select(
+        [rows["cut_start"] & rows["cut_end"], rows["cut_start"], rows["cut_end"]],
+        ["both", "start", "end"],
+        "",
+    )
+    columns = [*first[:-1], "stop", "frames", "duration", "probability", "cut"]
+    return rows.assign(frames=size, duration=times_of(size, data), cut=cut)[columns]

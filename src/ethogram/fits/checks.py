@@ -8,7 +8,7 @@ paths from the posterior beside those of paths that the chain makes at the same 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
@@ -16,10 +16,11 @@ from jax import Array
 from jaxtyping import Float
 from scipy.special import ndtri
 
+from ethogram.fits.new_data import require_free_states
 from ethogram.models.data.gaps import lacking
 from ethogram.models.quick_jit import quick_jit
 
-__all__ = ["Checks", "chain_checks", "checked", "pseudo_residuals"]
+__all__ = ["chain_checks", "checked", "pseudo_residuals"]
 
 SAMPLES = 4000
 """Of every feature in every state, for its distribution function."""
@@ -64,10 +65,7 @@ def checked(fit: Any, data: Any) -> Any:
             f"a {type(model).__name__} has no pseudo-residuals here: give a RoleHMM whose frames are independent given "
             "the state"
         )
-    if model.grouped_sequences(data) is not None:
-        raise TypeError(
-            "roles that exclude each other have no pseudo-residuals here: give a RoleHMM without exclusive="
-        )
+    require_free_states(model, data, "pseudo-residuals")
     return model.bound_to(data)
 
 
@@ -79,32 +77,21 @@ def _predictions(key: Array, model: Any, parameters: Any, data: Any) -> tuple[Ar
     return predicted, samples.reshape(SAMPLES, predicted.shape[-1], -1)
 
 
-class Checks(NamedTuple):
-    """Statistics (draw, state) of paths that are drawn from the posterior, and of paths that the chain makes.
-
-    Attributes
-    ----------
-    occupancy, made_occupancy : shares of the frames.
-    short, made_short : shares of the bouts, of those whose start is in the data, that last a single frame.
-    """
-
-    occupancy: Float[np.ndarray, "draw state"]
-    made_occupancy: Float[np.ndarray, "draw state"]
-    short: Float[np.ndarray, "draw state"]
-    made_short: Float[np.ndarray, "draw state"]
-
-
 def chain_checks(
     key: Array, model: Any, draws: Mapping[str, np.ndarray], data: Any, paths: np.ndarray
-) -> Checks:
-    """Occupancy and bouts of one frame, along sampled paths (draw, sequence, time) and those that the chain makes.
+) -> dict[str, list[np.ndarray]]:
+    """Numbers (draw, state) by name, of sampled paths (draw, sequence, time) and of paths that the chain makes.
 
+    They are shares of the frames, and shares of the bouts, of those whose start is in the data, that last one frame.
     Where bouts are not geometric, as those of animals seldom are, the second differ.
     """
     keys, size = jax.random.split(key, len(paths)), draws["initial"].shape[-1]
     made = np.asarray(_made(keys, model, {name: draws[name] for name in model.needed_sites()}, data))
-    numbers = ((one, which) for one in (_shares, _short) for which in (paths, made))
-    return Checks(*(np.stack([one(path, size) for path in which]) for one, which in numbers))
+    numbers = {"share of the frames": _shares, "share of bouts of a single frame": _short}
+    return {
+        name: [np.stack([of_path(path, size) for path in which]) for which in (paths, made)]
+        for name, of_path in numbers.items()
+    }
 
 
 @quick_jit(calls=2**8)

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import logsumexp
 
 from ethogram.fits.disagreement import Moments, disagreements, moments
 from ethogram.fits.figures import draw_comparison
@@ -16,26 +15,15 @@ from ethogram.fits.new_data import mean_and_error
 from ethogram.inference import storage
 from ethogram.inference.draws import flat_draws
 from ethogram.inference.sampled_posterior import SampledPosterior
-from ethogram.models.arguments import warn_user
-from ethogram.models.conjugate_model import has_labels
-from ethogram.models.held_warnings import import_quietly
 from ethogram.models.printing import printed_as
 
 __all__ = ["Comparison", "compare"]
 
 MOST_ROWS = 10
 """Rows of a table that are printed."""
-TRAINING = "The scores are on the data of the fits and favour large models: give data= that no fit has seen."
-VARIATIONAL = (
-    "az.compare is not computed: draws of a variational fit are narrower than the posterior and bias LOO. Use the "
-    "held-out scores."
-)
-OTHER_ENTRIES = (
-    "az.compare is not computed: some models score the sequences of a group jointly, others one by one."
-)
-LOO = (
-    "az.compare ranks by leave-one-out scores of the data of the fits; heed its warnings and Pareto k. Scores on new "
-    "data come first."
+TRAINING = (
+    "The scores are on the data of the fits and favour large models: give data= that no fit has seen, or, of fits that "
+    "are all samples, call az.compare of their to_arviz(log_likelihood='sequence')."
 )
 
 
@@ -53,7 +41,6 @@ class Comparison(NamedTuple):
         of others.
     disagreements : table of algorithms, one row per estimate and pair of fits that differ beyond Monte Carlo error, the
         largest first; None of others.
-    loo : the table of ``az.compare`` for models that were all sampled; None of others.
     statement : in words.
     entries : names and draws by fit behind the tables, for the figure.
     fits : that were compared, by name.
@@ -63,20 +50,19 @@ class Comparison(NamedTuple):
     scores: Any
     estimates: Any
     disagreements: Any
-    loo: Any
     statement: str
     entries: tuple[list[str], dict[str, np.ndarray]] | None
     fits: Mapping[str, Any]
 
     def __str__(self) -> str:
-        tables = [self.scores, self.disagreements, self.loo]
+        tables = [self.scores, self.disagreements]
         shown = [
             table.head(MOST_ROWS).round(4).to_string() for table in tables if table is not None and len(table)
         ]
         return "\n\n".join([self.statement, *shown])
 
     def plot(self, figure: Any = None) -> Any:
-        """A figure: marginals and intervals of algorithms, scores of models, incumbents of answers.
+        """A figure: intervals of algorithms, the largest disagreements first, scores of models, incumbents of answers.
 
         Parameters
         ----------
@@ -93,18 +79,8 @@ def compare(fits: Mapping[str, Any], data: Any = None) -> Comparison:
 
     Parameters
     ----------
-    fits : of :func:`ethogram.fit`, at least two, by name; or what `to_arviz` exported of models of one data set.
-    data : that no fit has seen, for the scores; the data of the fits where None. Trees take none.
-
-    Raises
-    ------
-    TypeError, ValueError
-        There are fewer than two fits, one is no `Fit`, or they are of different data or queries.
-
-    Warns
-    -----
-    UserWarning
-        If a tree has draws of a variational approximation, which bias ``az.compare``: it is not computed.
+    fits : of :func:`ethogram.fit`, at least two, by name.
+    data : that no fit has seen, for the scores; the data of the fits where None.
 
     Examples
     --------
@@ -112,17 +88,10 @@ def compare(fits: Mapping[str, Any], data: Any = None) -> Comparison:
     """
     if not isinstance(fits, Mapping):
         raise TypeError(f"fits is {type(fits).__name__}: give a mapping from names to fits")
-    trees = all(_is_tree(each) for each in fits.values())
-    if not (trees or all(isinstance(each, Fit) for each in fits.values())):
-        raise TypeError("fits must be fits, as ethogram.fit returns, or trees, as to_arviz returns")
+    if not all(isinstance(each, Fit) for each in fits.values()):
+        raise TypeError("fits must be fits, as ethogram.fit returns")
     if len(fits) < 2:
         raise ValueError(f"fits has {len(fits)} entries: give at least two")
-    if trees:
-        if data is not None:
-            raise TypeError(
-                "data is given with trees, which hold the log likelihoods of theirs: compare fits instead"
-            )
-        return _trees(fits)
     if len({storage.fingerprint(_without_names(each.data)) for each in fits.values()}) > 1:
         raise ValueError("fits are of different data: fit all of them to the same")
     one_model = len({storage.fingerprint(each.model) for each in fits.values()}) == 1
@@ -158,7 +127,7 @@ def _answers(fits: Mapping[str, Fit]) -> Comparison:
             f"proved optimal by {proofs[0]}" if len(proofs) else f"not proved: at most {bound} is possible"
         )
         words = f"The best log probability is {best:.4f}, found by {', '.join(equal)}; {proof}."
-    return Comparison("answers", table, None, None, None, words, None, fits)
+    return Comparison("answers", table, None, None, words, None, fits)
 
 
 def _scores(fits: Mapping[str, Fit], data: Any) -> Any:
@@ -184,19 +153,12 @@ def _scores(fits: Mapping[str, Fit], data: Any) -> Any:
 
 
 def _models(fits: Mapping[str, Fit], data: Any) -> Comparison:
-    table, loo = _scores(fits, data), None
+    table = _scores(fits, data)
     best, *others = table.index
     close = [name for name in others if -table["difference"][name] <= table["se of difference"][name]]
     notes = [f"{best} predicts best." + (f" Within one standard error: {', '.join(close)}." if close else "")]
     notes += [TRAINING] if data is None else []
-    results = [each.result for each in fits.values()]
-    if all(isinstance(result, SampledPosterior) for result in results):
-        options = {"log_likelihood": "sequence", "progress_bar": False}
-        loo, note = _leave_one_out({name: each.to_arviz(**options) for name, each in fits.items()})
-        notes.append(note)
-    elif any(hasattr(result, "posterior") for result in results):
-        notes.append(VARIATIONAL)
-    return Comparison("models", table, None, None, loo, " ".join(notes), None, fits)
+    return Comparison("models", table, None, None, " ".join(notes), None, fits)
 
 
 def _algorithms(fits: Mapping[str, Fit], data: Any) -> Comparison:
@@ -230,7 +192,7 @@ def _algorithms(fits: Mapping[str, Fit], data: Any) -> Comparison:
     ]
     notes += [TRAINING] if data is None else []
     estimates = pandas.DataFrame(columns, index=names)
-    return Comparison("algorithms", scores, estimates, table, None, " ".join(notes), (names, draws), fits)
+    return Comparison("algorithms", scores, estimates, table, " ".join(notes), (names, draws), fits)
 
 
 def _apart(one: str, other: str, names: list[str], found: Mapping[str, Moments]) -> tuple[Any, str]:
@@ -264,7 +226,7 @@ def _common_entries(fits: Mapping[str, Fit]) -> tuple[list[str], dict[str, np.nd
     """Names that all fits have, and draws (chain, draw, entry) by fit, labels aligned to the first."""
     first = next(iter(fits.values()))
     options: dict[str, Any] = {}
-    if has_labels(first.model):
+    if first.model.switches_labels():
         sites = flat_draws(first.draws().sites)
         means = {name: site.mean(0) for name, site in sites.items()}
         exist = all(np.isfinite(mean).all() for mean in means.values())
@@ -280,53 +242,3 @@ def _common_entries(fits: Mapping[str, Fit]) -> tuple[list[str], dict[str, np.nd
         name: values[..., [known.index(entry) for entry in shared]]
         for name, (known, values) in entries.items()
     }
-
-
-def _is_tree(value: Any) -> bool:
-    """Whether a value is an ``InferenceData`` or a ``DataTree`` with a posterior."""
-    return hasattr(value, "attrs") and "posterior" in getattr(value, "children", dir(value))
-
-
-def _trees(trees: Mapping[str, Any]) -> Comparison:
-    marked = [
-        name for name, tree in trees.items() if tree.attrs.get("draws_from") == "variational approximation"
-    ]
-    table = _tree_scores(trees)
-    if marked:
-        warn_user(
-            f"draws of {', '.join(marked)} come from a variational approximation: they are narrower than the posterior "
-            "and bias az.compare. Compare the standard deviations of the estimates, and held-out scores "
-            "(ethogram.compare of fits with new data, or heldout_log_likelihood)"
-        )
-    loo, note = (None, VARIATIONAL) if marked else _leave_one_out(trees)
-    return Comparison("models", table, None, None, loo, f"{TRAINING} {note}", None, trees)
-
-
-def _leave_one_out(trees: Mapping[str, Any]) -> tuple[Any, str]:
-    """The table of ``az.compare`` with a note; None where the trees score other entries, as groups and sequences."""
-    arviz = import_quietly("arviz", FutureWarning)  # it announces its successor
-    entries = {
-        values.shape[2:] for tree in trees.values() for values in tree.log_likelihood.data_vars.values()
-    }
-    return (arviz.compare(dict(trees)), LOO) if len(entries) == 1 else (None, OTHER_ENTRIES)
-
-
-def _tree_scores(trees: Mapping[str, Any]) -> Any:
-    """Table of log densities of the data of the fits, averaged over draws, in nats per entry, the best first."""
-    import pandas
-
-    rows = {}
-    for name, tree in trees.items():
-        if not hasattr(tree, "log_likelihood"):
-            raise ValueError(
-                f"{name} has no log likelihood: export it by to_arviz with data and log_likelihood="
-            )
-        (values,) = (np.asarray(each, float) for each in tree.log_likelihood.data_vars.values())
-        flat = values.reshape(values.shape[0] * values.shape[1], -1)
-        rows[name] = float(np.mean(logsumexp(flat, axis=0) - np.log(len(flat))))
-    table = pandas.DataFrame({"log density per entry": rows}).sort_values(
-        "log density per entry", ascending=False, kind="stable"
-    )
-    return table.assign(
-        **{"difference": table["log density per entry"] - max(rows.values()), "se of difference": np.nan}
-    )

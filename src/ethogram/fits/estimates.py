@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,6 @@ import numpy as np
 from ethogram.inference.convergence import convergence, warn_of_convergence
 from ethogram.inference.sampled_posterior import SampledPosterior
 from ethogram.models.arguments import require_number
-from ethogram.models.held_warnings import import_quietly
 
 __all__ = ["estimates", "exported_entries"]
 
@@ -37,7 +35,8 @@ def estimates(fit: Any, probability: float) -> Any:
     table["ess"] = table["r_hat"] = np.full(len(names), np.nan)
     if isinstance(fit.result, SampledPosterior):
         sites = np.array([name.partition("[")[0] for name in names])
-        warn_of_convergence({site: values[..., sites == site] for site in dict.fromkeys(sites.tolist())})
+        by_site = {site: values[..., sites == site] for site in dict.fromkeys(sites.tolist())}
+        warn_of_convergence(by_site, ", or use method='nuts'" if fit.method == "px-da" else "")
         table["ess"], table["r_hat"] = convergence(values)
     return pandas.DataFrame(table, index=names)
 
@@ -60,23 +59,14 @@ def exported_entries(fit: Any, **options: Any) -> tuple[list[str], np.ndarray]:
 
 
 def _labels(sites: Mapping[str, Any]) -> list[str]:
-    """Labels of the numbers of xarray arrays by ArviZ's labeller: ``site[coordinate, coordinate]``."""
-    arviz = import_quietly("arviz", FutureWarning)
-    package = "arviz" if arviz.__version__.startswith("0.") else "arviz_base"
-    label = import_module(f"{package}.labels").BaseLabeller().make_label_flat
+    """Labels of the numbers of xarray arrays, as ArviZ has them: ``site[coordinate, coordinate]``."""
     labels = []
     for name, values in sites.items():
         values = values.squeeze([dim for dim in values.dims if _is_implied(str(dim), values[dim].values)])
         coordinates = [values[dim].values for dim in values.dims]
         for place in np.ndindex(values.shape):
-            chosen = [known[at] for known, at in zip(coordinates, place, strict=True)]
-            labels.append(
-                label(
-                    name,
-                    dict(zip(values.dims, chosen, strict=True)),
-                    dict(zip(values.dims, place, strict=True)),
-                )
-            )
+            chosen = ", ".join(str(known[at]) for known, at in zip(coordinates, place, strict=True))
+            labels.append(f"{name}[{chosen}]" if place else name)
     return labels
 
 

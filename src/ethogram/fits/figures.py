@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,14 +11,14 @@ from numpyro.distributions import Distribution
 from ethogram.fits.checks import chain_checks, checked
 from ethogram.inference.conjugate import ConjugateResult
 from ethogram.models.emissions import CategoricalEmission
-from ethogram.plots.axes import default_title, density_of, draw_intervals, figure_or_new, show_plainly
+from ethogram.plots.axes import default_title, draw_intervals, figure_or_new, show_plainly
 from ethogram.plots.checks import path_check, residual_autocorrelation, residual_quantiles
 from ethogram.plots.choices import value_marginals
 from ethogram.plots.colours import SERIES, series_colour
 from ethogram.plots.imitation import failure_curves, policy_roles
-from ethogram.plots.intents import intent_shares, intent_timeline
-from ethogram.plots.networks import incumbent_curves
-from ethogram.plots.rewards import cell_map, grid_cells, intent_rewards, relevance_forest, reward_intervals
+from ethogram.plots.intents import intent_shares
+from ethogram.plots.networks import anytime_curves
+from ethogram.plots.rewards import grid_cells, relevance_forest, reward_intervals, reward_map
 from ethogram.plots.roles import elbo_traces, role_ellipses, role_marginals
 from ethogram.plots.timelines import role_timelines
 
@@ -31,18 +31,17 @@ __all__ = [
     "draw_intents",
     "draw_rewards",
     "draw_roles",
+    "draw_states",
 ]
 
 NARROW, MARGINAL = 7.0, 2.4
 """Width of a figure below which its parts stand one below the other, and height of a marginal, in inches."""
 MOST_MARKED, LONGEST_MARK = 6, 3
 """Ellipses whose centres have names, and letters of these; more would overlap, and the colours are in the legend."""
-MOST_STACKED = 2000
-"""Steps of a trace whose probabilities of intents are drawn as they are."""
+MOST_PANELS = 6
+"""Units of values that have an axis each."""
 MOST_ESTIMATES = 16
 """Estimates of a comparison of algorithms."""
-DECADES = 100
-"""Ratio of the ends of an interval above which densities are of logs."""
 
 
 def draw_roles(fit: Any, figure: Any, **shown: Any) -> None:
@@ -65,11 +64,9 @@ def draw_roles(fit: Any, figure: Any, **shown: Any) -> None:
         grid = figure.add_gridspec(max(count, 1), 2, width_ratios=[1, 2.6])
     panels = [figure.add_subplot(grid[at, 0]) for at in range(count)]
     if ellipses:
-        role_ellipses(posterior, panels[0], data=data, names=names)
+        marked = len(names) <= MOST_MARKED and max(map(len, names)) <= LONGEST_MARK
+        role_ellipses(posterior, panels[0], data=data, names=names if marked else [""] * len(names))
         panels[0].set_title("mean, covariance and draws", fontsize="medium")
-        if len(names) > MOST_MARKED or max(map(len, names)) > LONGEST_MARK:
-            for text in [*panels[0].texts]:
-                text.remove()
     for feature, panel in zip(features, panels, strict=False):
         role_marginals(posterior, data, found.probability, int(feature), panel)
         panel.get_legend().remove()  # the timelines have it
@@ -101,12 +98,8 @@ def draw_checks(fit: Any, draws: Mapping[str, np.ndarray], figure: Any) -> None:
     axes = figure.subplots(4, 1) if figure.get_figwidth() < NARROW else figure.subplots(2, 2).ravel()
     residual_quantiles(residuals, axes[0], names=names)
     residual_autocorrelation(residuals, axes[1], names=names)
-    path_check(
-        found.occupancy, found.made_occupancy, fit.state_names, axes[2], quantity="share of the frames"
-    )
-    path_check(
-        found.short, found.made_short, fit.state_names, axes[3], quantity="share of bouts of a single frame"
-    )
+    for axis, (quantity, (ours, made)) in zip(axes[2:], found.items(), strict=True):
+        path_check(ours, made, fit.state_names, axis, quantity=quantity)
 
 
 def draw_imitation(fit: Any, figure: Any) -> None:
@@ -121,28 +114,42 @@ def draw_imitation(fit: Any, figure: Any) -> None:
 def draw_intents(fit: Any, figure: Any, **shown: Any) -> None:
     narrow = figure.get_figwidth() < NARROW
     lines, shares = figure.subplots(2, 1) if narrow else figure.subplots(1, 2, width_ratios=(3, 1))
-    intent_shares(_draw_intent_lines(fit, lines, **shown), shares, names=fit.state_names)
+    intent_shares(draw_states(fit, lines, "intent", **shown).probability, shares, names=fit.state_names)
 
 
-def _draw_intent_lines(fit: Any, axes: Any, **shown: Any) -> np.ndarray:
-    """Intents along a single short trace as stacked probabilities; those of several, and long ones, as timelines.
-
-    Their probabilities come back.
-    """
-    data, found = fit.data, fit.states()
-    length = int(np.max(data.lengths))
-    if data.num_sequences > 1 or length > MOST_STACKED or shown:
-        options = {"names": fit.state_names, "name": "intent", **shown}
-        role_timelines(found.path, found.probability, data, axes, **options)
-    else:
-        change = found.change[0, : length - 1] if hasattr(found, "change") else None
-        intent_timeline(found.probability[0, :length], axes, change=change)
-    return found.probability
+def draw_states(fit: Any, axes: Any, name: str, **shown: Any) -> Any:
+    """Timelines of the hidden states of a fit, which come back."""
+    found = fit.states()
+    role_timelines(found.path, found.probability, fit.data, axes, names=fit.state_names, name=name, **shown)
+    return found
 
 
 def draw_choices(fit: Any, figure: Any) -> None:
-    names, values = fit._entries()
-    value_marginals(values, figure.subplots(), names=names)
+    """Values, each unit on an axis of its own; of subjects those of the population."""
+    names, draws = fit._entries()
+    data, features = fit.data, fit.data.metadata.feature_names or ()
+    units = dict(zip(features, data.metadata.feature_units or (), strict=False))
+    population = [name for name in names if "_loc[" in name]
+    panels: dict[str, dict[str, int]] = {}
+    for at, name in enumerate(names):
+        site, inside = name.partition("[")[0].removesuffix("_loc"), _inside(name)
+        if site not in ("v", "action_rewards") or (population and name not in population):
+            continue
+        label = "value"
+        if fit.model.kind == "features":
+            label = f"utility per {units.get(inside) or f'unit of {inside}'}"
+        panels.setdefault("constants of the options (utility)" if site != "v" else label, {})[inside] = at
+    if len(panels) > MOST_PANELS:
+        panels = {"value": {name: at for panel in panels.values() for name, at in panel.items()}}
+    sizes = [len(panel) + 1 for panel in panels.values()]
+    narrow = figure.get_figwidth() < NARROW
+    shape: Any = {"nrows": len(panels), "height_ratios": sizes} if narrow else {"ncols": len(panels)}
+    for axes, (label, panel) in zip(
+        figure.subplots(squeeze=False, **shape).ravel(), panels.items(), strict=True
+    ):
+        value_marginals(draws[..., [*panel.values()]], axes, names=[*panel], legend=False)
+        axes.set(xlabel=label, title="")
+    figure.suptitle("posterior density, mean and 90 % interval", fontsize="medium")
 
 
 def draw_rewards(fit: Any, figure: Any, grid: tuple[int, int] | None = None, **shown: Any) -> None:
@@ -151,44 +158,62 @@ def draw_rewards(fit: Any, figure: Any, grid: tuple[int, int] | None = None, **s
         raise TypeError(f"a figure of one reward takes grid=, and no {', '.join(shown)}")
     names, values = _reward_draws(fit)
     rewards = [at for at, name in enumerate(names) if "reward[" in name]
-    draws = values[:, rewards].reshape(len(values), fit.model.num_intents or 1, -1)
-    places = [_inside(names[at]) for at in rewards[: draws.shape[-1]]]
+    places = [_inside(names[at]) for at in rewards]
+    draws = values[:, rewards].reshape(len(values), -1, fit.model.num_points)  # by intent or subject
     cells, narrow = grid_cells(fit.model.mdp, grid), figure.get_figwidth() < NARROW
-    if cells is not None:  # averages over actions where these have rewards of their own
-        draws = draws.reshape(*draws.shape[:2], len(cells), -1).mean(-1)
+    of_pairs = fit.model.features.ndim > 2
+    if cells is not None:  # averages over available actions where these have rewards of their own
+        available = np.asarray(fit.model.mdp.legal()) if of_pairs else True
+        draws = draws.reshape(*draws.shape[:2], len(cells), -1).mean(-1, where=available)
     if fit.model.switches:
         above, below = figure.subfigures(2, 1) if narrow or cells is not None else figure.subfigures(1, 2)
         if cells is None:
-            shortened = [place.partition(", ")[2] for place in places]
-            axes = intent_rewards(draws, above.subplots(), names=shortened)
+            shortened = [place.partition(", ")[2] for place in places[: draws.shape[-1]]]
+            axes = reward_intervals(draws, above.subplots(), names=shortened)
             axes.set_ylabel(", ".join(("state", "action")[: fit.model.features.ndim - 1]))
         else:
-            for intent, axes in enumerate(above.subplots(1, draws.shape[1], squeeze=False)[0]):
-                cell_map(draws[:, intent].mean(0), cells, axes, f"mean reward, intent {intent}")
-        _draw_intent_lines(fit, below.subplots(), **shown)
+            _draw_maps(draws, cells, above, [f"intent {name}" for name in fit.state_names])
+        draw_states(fit, below.subplots(), "intent", **shown)
         return
-    learned = fit.has_draws and isinstance(fit.model.relevance_prior, Distribution)
-    count = int(learned) + (1 if cells is None else 1 + fit.has_draws)
-    panels = figure.subplots(*((count, 1) if narrow else (1, count)), squeeze=False).ravel()
-    if cells is None:
-        reward_intervals(draws[:, 0], panels[0], names=[f"reward[{place}]" for place in places])
-    else:
-        cell_map(draws[:, 0].mean(0), cells, panels[0], "reward, centred")
-        default_title(panels[0], "posterior mean")
-    if cells is not None and fit.has_draws:
-        cell_map(draws[:, 0].std(0), cells, panels[1], "standard deviation", "magma")
-        default_title(panels[1], "posterior sd")
-    if not fit.has_draws:
-        panels[0].set_title("rewards of the linear baseline")
-    if not learned:
+    if cells is not None and draws.shape[1] > 1:
+        owners = [place.partition(", ")[0] for place in places[:: fit.model.num_points]]
+        _draw_maps(draws, cells, figure, [f"subject {name}" for name in owners])
         return
     relevance = [at for at, name in enumerate(names) if name.startswith("relevance[")]
-    used = [at for at in relevance if (values[:, at] > 0).all()]  # Levine's estimate has zeros
-    panels[-1].set_title("relevance of the features", fontsize="medium")
-    if used:
-        relevance_forest(values[:, used], panels[-1], names=[_inside(names[at]) for at in used])
+    learned = fit.has_draws and isinstance(fit.model.relevance_prior, Distribution)
+    learned = learned and np.ptp(values[:, relevance]) > 0  # else they are held where they began, or all zero
+    spread = cells is not None and bool(np.ptp(draws, axis=0).any())
+    count = 1 + spread + learned
+    heights = (3, 1)[:count] if narrow and cells is None else None
+    shape = (count, 1) if narrow else (1, count)
+    panels = figure.subplots(*shape, squeeze=False, height_ratios=heights).ravel()
+    if cells is None:
+        reward_intervals(values[:, None, rewards], panels[0], names=[f"reward[{place}]" for place in places])
     else:
-        panels[-1].set(xticks=[], yticks=[], xlabel="all are 0")
+        label = "reward, centred" + ", mean of actions" * of_pairs
+        reward_map(draws[:, 0].mean(0), cells, panels[0], label=label)
+        panels[0].set_title("posterior mean" if spread else "estimate", fontsize="medium")
+        if spread:
+            reward_map(draws[:, 0].std(0), cells, panels[1], label="standard deviation", cmap="magma")
+            panels[1].set_title("posterior sd", fontsize="medium")
+    if not fit.has_draws:
+        panels[0].set_title("rewards of the linear baseline")
+    if learned:
+        used = [at for at in relevance if (values[:, at] > 0).all()]  # Levine's estimate has zeros
+        relevance_forest(values[:, used], panels[-1], names=[_inside(names[at]) for at in used])
+        panels[-1].set_title("relevance of the features", fontsize="medium")
+
+
+def _draw_maps(draws: np.ndarray, cells: np.ndarray, figure: Any, owners: Sequence[str]) -> None:
+    """Mean rewards of intents or subjects, of draws (draw, owner, state), in colours of one scale."""
+    columns = min(len(owners), 2 if figure.figure.get_figwidth() < NARROW else 4)
+    panels = figure.subplots(-(-len(owners) // columns), columns, squeeze=False).ravel()
+    means = draws.mean(0)
+    for mean, owner, axes in zip(means, owners, panels, strict=False):
+        reward_map(mean, cells, axes, label=f"mean reward, {owner}", limits=(means.min(), means.max()))
+        axes.set_title("")
+    for axes in panels[len(owners) :]:
+        axes.set_axis_off()
 
 
 def _reward_draws(fit: Any) -> tuple[list[str], np.ndarray]:
@@ -207,22 +232,19 @@ def _inside(name: str) -> str:
 
 
 def draw_answer(fit: Any, figure: Any) -> None:
-    incumbent_curves({fit.method: fit.result}, figure.subplots())
+    anytime_curves({fit.method: fit.result}, figure.subplots()).legend()
 
 
 def draw_comparison(found: Any, figure: Any = None) -> Any:
     """The figure of a `Comparison`, drawn into one that is empty, or into a new one."""
     height = 6 if found.entries is None or len(found.entries[0]) > 4 else 4
-    figure = figure_or_new(figure, (12, height) if found.kind == "algorithms" else (8, 3.5))
-    {"algorithms": _compare_algorithms, "models": _compare_models, "answers": _compare_answers}[found.kind](
-        found, figure
-    )
+    figure = figure_or_new(figure, (8, height if found.kind == "algorithms" else 3.5))
+    if found.kind == "answers":
+        anytime_curves({name: fit.result for name, fit in found.fits.items()}, figure.subplots()).legend()
+    else:
+        (_compare_algorithms if found.kind == "algorithms" else _compare_models)(found, figure)
     show_plainly(figure)
     return figure
-
-
-def _compare_answers(found: Any, figure: Any) -> None:
-    incumbent_curves({name: fit.result for name, fit in found.fits.items()}, figure.subplots())
 
 
 def _compare_models(found: Any, figure: Any) -> None:
@@ -240,9 +262,7 @@ def _compare_algorithms(found: Any, figure: Any) -> None:
     names, draws = found.entries
     flat = {name: values.reshape(-1, len(names)) for name, values in draws.items()}
     shown = _largest(found, names, list(flat.values()))
-    titles = [names[at] for at in shown]
-    left, right = figure.subfigures(1, 2, width_ratios=(1, 1.1))
-    axes, many = left.subplots(), len(flat)
+    axes, many = figure.subplots(), len(flat)
     rows = np.arange(len(shown))[::-1].astype(float)
     centre, width = _units([values[:, shown] for values in flat.values()])
     for number, (name, values) in enumerate(flat.items()):
@@ -250,20 +270,11 @@ def _compare_algorithms(found: Any, figure: Any) -> None:
         draw_intervals(
             axes, at, (values[:, shown] - centre) / width, series_colour(number), median=True, label=name
         )
-    axes.set_yticks(rows, titles, fontsize="small")
+    axes.set_yticks(rows, [names[at] for at in shown], fontsize="small")
     axes.set_ylim(-0.6, len(shown) - 0.4)
-    axes.set_xlabel(f"distance to the median of {next(iter(flat))}, in widest intervals")
-    axes.set_title("medians and 90 % intervals")
-    axes.legend(loc="upper left", bbox_to_anchor=(0, -0.1), ncols=many, frameon=False)
-    panels = right.subplots(3, 2).ravel()
-    for panel, place, title in zip(panels, shown, titles, strict=False):
-        for number, values in enumerate(flat.values()):
-            _density(panel, values[:, place], series_colour(number))
-        panel.set_title(title, fontsize="small")
-        panel.set_yticks([])
-    for panel in panels[len(shown) :]:
-        panel.set_axis_off()
-    right.suptitle("marginal densities, the largest disagreements first", fontsize="medium")
+    axes.set_xlabel(f"distance to the median of {next(iter(flat))},\nin widest intervals")
+    default_title(axes, "medians and 90 % intervals, the largest disagreements first")
+    figure.legend(loc="outside lower center", ncols=many, frameon=False)
 
 
 def _largest(found: Any, names: list[str], draws: list[np.ndarray]) -> list[int]:
@@ -279,17 +290,3 @@ def _units(draws: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """Medians (entry,) of the first draws, and widths of the widest 90 % intervals: entries have units of their own."""
     width = np.max([np.ptp(np.quantile(each, [0.05, 0.95], axis=0), axis=0) for each in draws], axis=0)
     return np.median(draws[0], axis=0), np.where(width > 0, width, 1.0)
-
-
-def _density(axes: Any, values: np.ndarray, colour: str) -> None:
-    """A kernel density, of logs where all draws are positive over decades; a line where all are equal."""
-    low, high = np.quantile(values, [0.005, 0.995])
-    if high - low <= 1e-12 * max(abs(values).max(), 1e-300):
-        axes.axvline(values[0], color=colour)
-        return
-    decades = bool(values.min() > 0 and high > DECADES * low)
-    if decades:
-        axes.set_xscale("log")
-    places, density = density_of(values, log=decades)
-    axes.plot(places, density, color=colour)
-    axes.fill_between(places, density, color=colour, alpha=0.2, linewidth=0)

@@ -37,14 +37,15 @@ def of_states(fit: Any) -> Findings:
     budget, dwell = fit.time_budget(), fit.dwell_times()
     shown = budget[budget["mean"] >= LEAST_SHARE].sort_values("mean", ascending=False, kind="stable")
     unit = fit.data.metadata.time_unit if fit.data.metadata.frame_rate else None
-    called = {name: f"state {name}" if str(name).isdigit() else str(name) for name in shown.index}
+    kind = "intent" if "intent" in fit.model.label_dims else "state"
+    called = {name: f"{kind} {name}" if str(name).isdigit() else str(name) for name in shown.index}
     sentences = [
         f"{called[name]}: {100 * row['mean']:.1f} % of the recorded time (90 % interval {100 * row['lower']:.1f} to "
         f"{100 * row['upper']:.1f} %){_bouts(dwell['mean'][name], unit)}."
         for name, row in shown.iterrows()
     ]
     if len(shown) < len(budget):
-        held = f"{len(budget) - len(shown)} states hold less than {100 * LEAST_SHARE:g} % of the time each."
+        held = f"{len(budget) - len(shown)} {kind}s hold less than {100 * LEAST_SHARE:g} % of the time each."
         sentences.append(held)
     tables = {"Shares of the time": budget, "Durations of bouts": dwell, "Next states": fit.transitions()}
     for field in ("group", "agent"):
@@ -92,30 +93,28 @@ def of_choices(fit: Any) -> Findings:
         ],
     }
     sentences = [f"{words} {few_names(which)}." for words, which in signs.items() if which]
-    bands = {name: marginal_effects(fit.model, fit.result.sites, data, at) for at, name in enumerate(names)}
-    slots = data.metadata.action_names or [f"option {slot}" for slot in range(data.legal.shape[1])]
-    rows = {
-        (name, slot): [100 * np.diagonal(part)[at] for part in (band.mean, band.lower, band.upper)]
-        for name, band in bands.items()
-        for at, slot in enumerate(slots)
-    }
-    index = pandas.MultiIndex.from_tuples(list(rows), names=["feature", "option"])
-    effect = pandas.DataFrame(list(rows.values()), index, ["mean", "lower", "upper"])
+    own = {}
+    for at, name in enumerate(names):
+        table = marginal_effects(fit.model, fit.result.sites, data, at).to_table().drop(columns="median")
+        option, changed = table.index.get_level_values(0), table.index.get_level_values(1)
+        own[name] = 100 * table[option == changed].droplevel(1)
+    effect = pandas.concat(own, names=["feature", "option"])
     tables = {"Percentage points of its share that an option gains by one more unit of a feature": effect}
-    price = next((name for name in names if PRICE.search(name)), None)
-    if price is not None and len(names) > 1 and data.subject is None:
-        paid = {
-            name: willingness_to_pay(fit.model, fit.result.sites, data, at, names.index(price))
-            for at, name in enumerate(names)
-            if name != price
-        }
-        units = dict(zip(names, data.metadata.feature_units or (), strict=False))
-        money = units.get(price) or f"units of {price}"
-        sentences += [
-            f"Willingness to pay for one more {units.get(name) or 'unit'} of {name}: {float(band.median):.3g} {money} "
-            f"(90 % interval {float(band.lower):.3g} to {float(band.upper):.3g})."
-            for name, band in paid.items()
-        ]
+    price, sites, of = next(filter(PRICE.search, values), None), fit.result.sites, ""
+    if price is not None and values[price]["lower"] <= 0 <= values[price]["upper"]:
+        sentences.append(f"Willingness to pay is unknown, since {price} is undecided.")
+        return Findings(sentences, tables)
+    if data.subject is not None and price is not None:
+        sites, of, data = {"theta": sites["loc"]}, " at the mean of the subjects", data._replace(subject=None)
+    for name in values if price is not None else ():
+        if name != price:
+            band = willingness_to_pay(fit.model, sites, data, names.index(name), names.index(price))
+            side, money = np.sign(band.median), band.what.removeprefix("willingness to pay, ")
+            lower, upper = sorted([side * band.lower, side * band.upper])
+            sentences.append(
+                f"Willingness to pay for {'more' if side > 0 else 'less'} {name}{of}: {side * band.median:.3g} {money} "
+                f"(90 % interval {lower:.3g} to {upper:.3g})."
+            )
     return Findings(sentences, tables)
 
 
@@ -128,8 +127,9 @@ def of_rewards(fit: Any) -> Findings:
     rows = rows.sort_values("mean", ascending=False, kind="stable").head(MOST_REWARDED)
     rows.index = rows.index.str.partition("[").get_level_values(2).str.removesuffix("]")
     best = rows.iloc[0]
-    interval = f" (90 % interval {best['lower']:.3g} to {best['upper']:.3g})" if "lower" in rows else ""
-    of = "state" if fit.model.features.ndim == 2 else "state and action"
+    uncertain = "lower" in rows and best["lower"] < best["upper"]  # not of a point estimate
+    interval = f" (90 % interval {best['lower']:.3g} to {best['upper']:.3g})" if uncertain else ""
+    of = " and ".join(fit.model.site_layout(fit.data)[0]["reward"]).replace("expert", "subject")
     above = f"{best['mean']:.3g} above the mean reward{interval}"
     sentence = f"The largest reward is that of {of} {rows.index[0]}, {above}."
     columns = [column for column in ("mean", "lower", "upper") if column in rows]

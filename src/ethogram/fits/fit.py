@@ -51,12 +51,6 @@ def fit(key: Array, model: Any, data: Any = None, method: str = "auto", **settin
         `num_steps` and `restarts` of the fit before ``"refresh"``, `time_limit` of a query; `policy`, `world`,
         `rounds`, `horizon` and `expert` of ``"imitate"``; and `progress_bar` of all of them.
 
-    Raises
-    ------
-    TypeError, ValueError
-        No method fits such a model, the method is not one of the model, it has no such setting or not with this value,
-        data are missing or do not fit the model.
-
     Examples
     --------
     >>> import jax

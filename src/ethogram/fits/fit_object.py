@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +16,16 @@ from jaxtyping import Float, Int
 from ethogram.fits import behaviour, checks, figures
 from ethogram.fits.as_code import as_code
 from ethogram.fits.estimates import estimates
-from ethogram.fits.new_data import Score, by_group, mean_and_error, require_alike
+from ethogram.fits.new_data import Score, by_group, mean_and_error, require_alike, require_free_states
 from ethogram.fits.states import HiddenStates, names_of_states, renamed, warn_of_rare
-from ethogram.fits.systems import NUM_DRAWS, answer_dataset, require_drawn, some_draws, system_of
+from ethogram.fits.systems import NUM_DRAWS, answer_dataset, require_taken, some_draws, system_of
 from ethogram.inference import storage
 from ethogram.inference.conjugate import ConjugateResult
+from ethogram.inference.conjugate.gibbs_draws import can_sweep, gibbs_draws
 from ethogram.inference.draws import Draws, ExportsDraws
 from ethogram.inference.export import to_arviz
-from ethogram.inference.sampled_paths import sampled_paths
+from ethogram.inference.smoothed_draws import sampled_paths
 from ethogram.models.arguments import require_integer
-from ethogram.models.conjugate_model import overrides
 from ethogram.models.data import Trajectories
 from ethogram.plots.axes import figure_or_new, show_plainly
 
@@ -74,12 +75,7 @@ class Fit:
         return self._system.takes_data and isinstance(self.result, ExportsDraws)
 
     def draws(self, num_draws: int = NUM_DRAWS) -> Draws:
-        """Draws of the parameters: independent ones of a variational fit, all of a sampler, the same at every call.
-
-        Raises
-        ------
-        TypeError : the result has no draws.
-        """
+        """Draws of the parameters: independent ones of a variational fit, all of a sampler, the same at every call."""
         require_integer("num_draws", num_draws, 1)
         if not self.has_draws:
             raise TypeError(f"a fit by {self.method!r} is one answer and has no draws: read fit.result")
@@ -102,10 +98,6 @@ class Fit:
         NaN; of an assignment, one row per MAP variable. Relevances of a `GPIRL` that are uncertain are there by their
         logarithms, as ``log_relevance[...]``: their tails are too heavy for means.
 
-        Raises
-        ------
-        ValueError : the probability is not in (0, 1).
-
         Warns
         -----
         UserWarning : draws have fewer than 100 effective samples, or an r_hat above 1.01.
@@ -123,17 +115,11 @@ class Fit:
         Parameters
         ----------
         names : by the number, or the present name, of a state; such as ``{0: "rest", 1: "walk"}``.
-
-        Raises
-        ------
-        TypeError, ValueError : the model has no hidden states, no such state, or two states would have one name.
         """
         self._require_states()
-        named = renamed(self._system.num_states(self), names, self._names)
-        given = (self.model, self.data, self.method, self.method_reason, self.result, self.seconds, self._key)
-        code = f"{self.code}\nfit = fit.rename({as_code(dict(names))})" if self.code else ""
-        fit = Fit(*given, names=named, code=code)
-        fit._paths = self._paths
+        fit = copy.copy(self)
+        fit._names = renamed(self._system.num_states(self), names, self._names)
+        fit.code = f"{self.code}\nfit = fit.rename({as_code(dict(names))})" if self.code else ""
         return fit
 
     def _require_states(self) -> None:
@@ -151,10 +137,6 @@ class Fit:
         ----------
         data : the data of the fit where None.
 
-        Raises
-        ------
-        TypeError : the model has no hidden states.
-
         Warns
         -----
         UserWarning : a role holds less than 1 % of the frames of the fit, of which there are 1000 or more.
@@ -170,7 +152,9 @@ class Fit:
     ) -> Int[np.ndarray, "draw sequence time"]:
         """Paths of the hidden states, one per draw of the parameters; -1 beyond a length.
 
-        States in missing frames are those of the model; tables of behaviour do not count them.
+        Parameters of a `RoleHMM` fitted by ``"cavi"`` or ``"svi"``, whose q is narrower than the posterior, are drawn
+        by Gibbs sweeps that start at draws of q; those of other variational fits are draws of q. States in missing
+        frames are those of the model; tables of behaviour do not count them.
 
         Parameters
         ----------
@@ -189,27 +173,41 @@ class Fit:
         given = self._data(data)
         if given is self.data and num_draws in self._paths:
             return self._paths[num_draws]
-        described = self.draws().model
-        model = described if overrides(described, "observation") else described.scoring_model()
+        conjugate = isinstance(self.result, ConjugateResult)
+        model = self.result.posterior.model if conjugate else self.draws().model
         model.check(given)
-        if model.grouped_sequences(given) is not None:
-            raise ValueError(
-                "the model has exclusive roles, whose paths are not sampled: read the most probable ones, fit.states()"
-            )
-        draws = some_draws(self, num_draws)
-        reference = None if isinstance(self.result, ConjugateResult) else self.states(given).probability
-        count = self._system.num_states(self)
-        paths = sampled_paths(self._key, model.bound_to(given), draws, given, count, reference)
+        require_free_states(model, given, "sampled paths (fit.states() has the most probable ones)")
+        if conjugate and can_sweep(model):
+            draws, paths = gibbs_draws(self._key, self.result.posterior, self.data, num_draws)
+        else:
+            draws, paths = some_draws(self, num_draws), None
+        if paths is None or given is not self.data:
+            fixed = conjugate or not model.switches_labels()
+            reference = None if fixed else self.states(given).probability
+            count = self._system.num_states(self)
+            paths = sampled_paths(self._key, model.bound_to(given), draws, given, count, reference)
         if given is self.data:
             self._paths.clear()
             self._paths[num_draws] = paths
         return paths
 
-    def _count(self, by: Any, data: Any, num_draws: int, resample: str | None) -> behaviour.Counted:
+    def _behaviour(
+        self,
+        tabulate: Callable[..., Any],
+        by: Any,
+        difference: Any = None,
+        resample: str | None = None,
+        probability: float = 0.9,
+        num_draws: int = NUM_PATHS,
+        data: Any = None,
+        **more: Any,
+    ) -> Any:
+        """A table of behaviour, with the options of :meth:`time_budget`, and `more` that `tabulate` takes."""
         given = self._data(data)
         require_integer("num_draws", num_draws, 1)
-        paths = self._sample_paths(num_draws, given)
-        return behaviour.count(paths, given, self.state_names, by, resample, jax.random.fold_in(self._key, 1))
+        paths, key = self._sample_paths(num_draws, given), jax.random.fold_in(self._key, 1)
+        counted = behaviour.count(paths, given, self.state_names, by, resample, key)
+        return tabulate(counted, given, probability, difference, **more)
 
     def time_budget(
         self,
@@ -223,15 +221,15 @@ class Fit:
     ) -> Any:
         """Shares of the recorded time in each hidden state, with intervals over paths drawn from the posterior.
 
-        Missing frames do not count. Intervals of fits by ``"cavi"`` and ``"svi"`` are too narrow where states overlap,
-        as those of their parameters are.
+        Missing frames do not count. Intervals of an `AgentMarkov` fitted by ``"cavi"`` or ``"svi"`` are too narrow
+        where intents overlap, as those of its parameters are.
 
         Parameters
         ----------
         by : what divides the frames: ``"agent"``, ``"group"``, ``"subject"`` or ``"sequence"``; ``"hour"``, ``"day"``
-            or ``"month"`` of dates, in their time zone; levels of one's own such as
-            ``{"sex": {"RD01": "f", "RD02": "m"}}`` by label of the agents, subjects or groups, or one per sequence; or
-            a list of these. None for all frames together.
+            or ``"month"`` of dates, in their time zone (of Movebank in UTC, unless read with ``time_zone=``); levels of
+            one's own such as ``{"sex": {"RD01": "f", "RD02": "m"}}`` by label of the agents, subjects or groups, or one
+            per sequence; or a list of these. None for all frames together.
         difference : two levels of the first entry of `by`; rows are then shares of the first less those of the second.
         resample : ``"agent"``, ``"group"``, ``"subject"`` or ``"sequence"``: these are weighted anew in every draw (the
             Bayesian bootstrap), and intervals speak of the population that they are a sample of. Without it intervals
@@ -244,72 +242,38 @@ class Fit:
         -------
         A pandas DataFrame with a row per level and state: ``mean``, ``lower`` and ``upper`` of the share, and ``time``,
         the expected time in the state (timedeltas where times are dates or durations, else units of time, or frames).
-
-        Raises
-        ------
-        TypeError, ValueError : as :meth:`sample_paths`; the data lack an entry of `by`, or a level of `difference`.
         """
-        counted = self._count(by, data, num_draws, resample)
-        return behaviour.time_budget(counted, self._data(data), probability, difference)
+        options = (difference, resample, probability, num_draws, data)
+        return self._behaviour(behaviour.time_budget, by, *options)
 
-    def usage(
-        self,
-        by: Any = None,
-        *,
-        difference: Any = None,
-        resample: str | None = None,
-        probability: float = 0.9,
-        num_draws: int = NUM_PATHS,
-        data: Any = None,
-    ) -> Any:
+    def usage(self, by: Any = None, **options: Any) -> Any:
         """Shares of the bouts that are of each hidden state, and the expected number of ``bouts``.
 
         A bout is a run of one state along a path drawn from the posterior, through missing frames too, so that gaps do
-        not count a long bout twice; bouts without a recorded frame do not count. Parameters and errors are those of
-        :meth:`time_budget`.
+        not count a long bout twice; bouts without a recorded frame do not count. `by`, the options and errors are those
+        of :meth:`time_budget`.
         """
-        return behaviour.usage(self._count(by, data, num_draws, resample), probability, difference)
+        return self._behaviour(behaviour.usage, by, **options)
 
-    def dwell_times(
-        self,
-        by: Any = None,
-        *,
-        difference: Any = None,
-        resample: str | None = None,
-        probability: float = 0.9,
-        num_draws: int = NUM_PATHS,
-        data: Any = None,
-    ) -> Any:
+    def dwell_times(self, by: Any = None, **options: Any) -> Any:
         """Mean durations of bouts of each hidden state, and the expected number of ``ends`` that they rest on.
 
         Recorded steps in the state per end of a bout, so that bouts that a gap or the end of a recording cuts count as
         long as they were seen: the maximum likelihood estimate where ends do not depend on how long a bout has lasted.
         NaN where no end was seen. Of dates they are timedeltas, and differences are seconds; ``attrs["unit"]`` is the
-        unit of numbers. Parameters and errors are those of :meth:`time_budget`.
+        unit of numbers. `by`, the options and errors are those of :meth:`time_budget`.
         """
-        counted = self._count(by, data, num_draws, resample)
-        return behaviour.dwell_times(counted, self._data(data), probability, difference)
+        return self._behaviour(behaviour.dwell_times, by, **options)
 
-    def transitions(
-        self,
-        by: Any = None,
-        *,
-        per: str = "change",
-        difference: Any = None,
-        resample: str | None = None,
-        probability: float = 0.9,
-        num_draws: int = NUM_PATHS,
-        data: Any = None,
-    ) -> Any:
+    def transitions(self, by: Any = None, *, per: str = "change", **options: Any) -> Any:
         """Probabilities of the next hidden state, one row per level, state and next state, and their ``number``.
-
-        The other parameters, and errors, are those of :meth:`time_budget`.
 
         Parameters
         ----------
+        by, options : as of :meth:`time_budget`, with its errors.
         per : ``"change"``: where the state changes, to which; ``"frame"``: from a frame to the next.
         """
-        return behaviour.transitions(self._count(by, data, num_draws, resample), per, probability, difference)
+        return self._behaviour(behaviour.transitions, by, per=per, **options)
 
     def bouts(self, data: Any = None) -> Any:
         """Bouts of the most probable path: runs of one hidden state in consecutive recorded frames.
@@ -326,11 +290,9 @@ class Fit:
     def residuals(self, data: Any = None) -> Float[np.ndarray, "sequence time feature"]:
         """Forecast pseudo-residuals of roles: standard normal where the model is true, NaN where a feature is missing.
 
-        Zucchini, MacDonald, Langrock (2016), "Hidden Markov models for time series", section 6.2.3.
+        Frames must be independent given the state: not autoregressive, nor of roles that exclude each other.
 
-        Raises
-        ------
-        TypeError : the model is no `RoleHMM` with frames that are independent given the state.
+        Zucchini, MacDonald, Langrock (2016), "Hidden Markov models for time series", section 6.2.3.
         """
         given = self._data(data)
         return checks.pseudo_residuals(self._key, checks.checked(self, given), some_draws(self, 10), given)
@@ -355,23 +317,16 @@ class Fit:
         Of roles: draws of the next `steps` observations of every sequence, with the probabilities of the roles. Of
         intents, those with rewards too: probabilities (sequence, time, action) of every action given the actions before
         it. Of choices: probabilities (decision, option). Of rewards: `ThreePolicies`. Of a query: the assignment. Of an
-        imitation: the roll-outs of its policies from the first states of the demonstrations.
+        imitation: the roll-outs of its policies from the first states of the demonstrations. Of a model of your own:
+        as of roles where its distribution of the data has the method ``forecast``; else an xarray Dataset of simulated
+        data (draw, sequence, ...), as long as the data, one set for each draw of the parameters.
 
         Parameters
         ----------
         data : the data of the fit where None.
-        settings : ``steps`` (10) and ``num_draws`` (100) of roles.
-
-        Raises
-        ------
-        TypeError, ValueError : a setting that the system does not take or allow.
+        settings : ``steps`` (10) and ``num_draws`` (100) of roles, and of models of your own.
         """
-        unknown = sorted(settings.keys() - {*self._system.prediction_settings})
-        if unknown:
-            taken = ", ".join(self._system.prediction_settings) or "none"
-            raise TypeError(
-                f"predictions of a {type(self.model).__name__} take no {', '.join(unknown)}: they take {taken}"
-            )
+        require_taken(self, "a prediction", self._system.predict, settings)
         return self._system.predict(self, self._data(data), **settings)
 
     def score(self, data: Any = None, num_draws: int = NUM_DRAWS) -> Score:
@@ -385,11 +340,6 @@ class Fit:
         ----------
         data : new data; the data of the fit, which favour large models, where None.
         num_draws : of a variational fit.
-
-        Raises
-        ------
-        TypeError, ValueError : the result has no draws, or the data are of another kind than those of the fit, name
-            their features or states otherwise, or have no observed step.
         """
         from scipy.special import logsumexp
 
@@ -410,13 +360,14 @@ class Fit:
         ----------
         figure : empty matplotlib Figure to draw into; a new one of pyplot, which notebooks show, where None.
         settings : of hidden states ``window``, ``agents`` and ``by``, as of
-            :func:`~ethogram.plots.role_timelines`; of rewards also ``grid``, numbers of rows and columns.
+            :func:`~ethogram.plots.role_timelines`; of rewards also ``grid``, numbers of rows and columns
+            where neither names of states, such as ``"0,3"``, nor moves say it.
 
         Returns
         -------
         The figure.
         """
-        require_drawn(self, settings)
+        require_taken(self, "a figure", self._system.draw, settings)
         figure = figure_or_new(figure, (11, 5))
         self._system.draw(self, figure, **settings)
         show_plainly(figure)
@@ -463,11 +414,6 @@ class Fit:
 
         What was read, how it was fitted, what was found in words, figure and tables, the parameters folded, the call as
         Python, and how to cite software and model.
-
-        Raises
-        ------
-        FileNotFoundError : there is no such folder.
-        IsADirectoryError : the path is that of a folder.
         """
         from ethogram.fits.report import write_report
 

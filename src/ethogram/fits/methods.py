@@ -20,7 +20,7 @@ from ethogram.inference.nuts_chains import run_chains
 from ethogram.inference.refresh import refresh_posterior
 from ethogram.inference.sampled_posterior import SampledPosterior
 from ethogram.models.arguments import require_flag, require_integer, require_number
-from ethogram.models.conjugate_model import has_labels, require_informative
+from ethogram.models.conjugate_model import require_informative
 from ethogram.models.data import Trajectories, group_labels
 
 __all__ = [
@@ -185,9 +185,9 @@ def conjugate_methods(model: Any, data: Any) -> Methods:
         "nuts": Method(_nuts_of_chains, NUTS),
         "refresh": Method(_refresh, REFRESH),
     }
-    if many:
-        return Methods(by_name, "svi", f"mini-batches, since there are over {MANY_GROUPS} groups")
-    return Methods(by_name, "cavi", f"coordinate ascent on all data, up to {MANY_GROUPS} groups")
+    usual = "svi" if many else "cavi"
+    reason = "mini-batches, since there are over" if many else "coordinate ascent on all data, up to"
+    return Methods(by_name, usual, f"{reason} {MANY_GROUPS} groups")
 
 
 def role_methods(model: Any, data: Any) -> Methods:
@@ -277,7 +277,7 @@ def _nuts_of_chains(key: Array, model: Any, data: Any, settings: Mapping[str, An
     model.check(data)
     require_informative(model, data)
     found = SampledPosterior(model, *_chains(key, model, data, settings))
-    return _aligned(found, data) if has_labels(model) else found
+    return _aligned(found, data) if model.switches_labels() else found
 
 
 def _nuts_of_choices(key: Array, model: Any, data: Any, settings: Mapping[str, Any]) -> SampledPosterior:
@@ -314,7 +314,7 @@ def _units(problem: Any) -> np.ndarray:
 def _nuts_of_rewards(key: Array, model: Any, data: Any, settings: Mapping[str, Any]) -> SampledPosterior:
     model.check(data)
     found = SampledPosterior(model, *_chains(key, model.centred(), data, settings))
-    return _aligned(found, data) if has_labels(model) else found
+    return _aligned(found, data) if model.switches_labels() else found
 
 
 def _aligned(found: SampledPosterior, data: Any) -> SampledPosterior:

@@ -11,7 +11,7 @@ from ethogram.models.data import Trajectories, group_labels
 from ethogram.models.data.labels import are_numerals
 from ethogram.models.printing import short_repr
 
-__all__ = ["Score", "by_group", "mean_and_error", "require_alike"]
+__all__ = ["Score", "by_group", "mean_and_error", "require_alike", "require_free_states"]
 
 VOCABULARIES = ("feature_names", "feature_units", "state_names", "action_names")
 
@@ -40,15 +40,7 @@ class Score(NamedTuple):
 
 
 def require_alike(data: Any, fitted: Any, model: Any) -> None:
-    """Raise unless new data are of the type of those of the fit, and codes and features mean the same in both.
-
-    Raises
-    ------
-    TypeError
-        The data are of another type.
-    ValueError
-        Names of features, units, states, actions or subjects differ in a place that both have.
-    """
+    """Raise unless new data are of the type of those of the fit, and codes and features mean the same in both."""
     if fitted is None:
         raise TypeError("a query has its evidence and takes no data: leave data out")
     named = [hasattr(each, "metadata") for each in (data, fitted)]
@@ -79,6 +71,14 @@ def require_alike(data: Any, fitted: Any, model: Any) -> None:
                     "one for the other; read the data with metadata=fit.data.metadata, or bring their columns into "
                     "its order"
                 )
+
+
+def require_free_states(model: Any, data: Any, what: str) -> None:
+    """Raise ValueError where a model scores groups jointly, since its roles exclude each other."""
+    if model.grouped_sequences(data) is not None:
+        raise ValueError(
+            f"roles that exclude each other have no {what} here: give a model without exclusive="
+        )
 
 
 def by_group(data: Any, values: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -74,27 +74,26 @@ def write_report(fit: Any, path: str | os.PathLike, scores: ScoreCurve | None = 
         method=html.escape(fit.method),
         data=html.escape(about_data(fit.data)),
         fit=html.escape(about_fit(fit)),
-        notes="".join(map(_note, dict.fromkeys(notes))),
+        notes="".join(_tag(note, kind="note") for note in dict.fromkeys(notes)),
         figure=figure,
         size="" if scores is None else _about_size(scores),
-        found="".join(map(_paragraph, found.sentences)),
-        tables="".join(
-            f"<h3>{html.escape(title)}</h3>{_table(each)}" for title, each in found.tables.items()
-        ),
+        found="".join(map(_tag, found.sentences)),
+        tables="".join(_tag(title, "h3") + _table(each) for title, each in found.tables.items()),
         open="" if anything else " open",
         count=f"{len(table)} estimates",
         table=_table(table),
         rest=f"{rest} more rows: fit.summary() has them all." if rest > 0 else "",
-        code=_pre(f"{fit.code or NO_CALL}\nprint(fit.summary())"),
-        citation="".join(map(_paragraph, [SOFTWARE.format(version=ethogram.__version__), *papers])),
+        code=_tag(f"{fit.code or NO_CALL}\nprint(fit.summary())", "pre"),
+        citation="".join(map(_tag, [SOFTWARE.format(version=ethogram.__version__), *papers])),
     )
     with replacing(path, "w", encoding="utf-8") as file:
         file.write(page)
     return Path(path)
 
 
-def _paragraph(text: str) -> str:
-    return f"<p>{html.escape(text)}</p>"
+def _tag(text: str, name: str = "p", kind: str = "") -> str:
+    """An element of HTML that has a text."""
+    return f"<{name}{kind and f' class={kind}'}>{html.escape(text)}</{name}>"
 
 
 def _table(table: Any) -> str:
@@ -103,14 +102,6 @@ def _table(table: Any) -> str:
     times = {name: column.dt.round("s") for name, column in shown.items() if column.dtype.kind == "m"}
     page = shown.assign(**times).to_html(border=0, float_format="{:.4g}".format, na_rep="-")
     return f'<div class="wide">{page}</div>'
-
-
-def _pre(code: str) -> str:
-    return f"<pre>{html.escape(code)}</pre>"
-
-
-def _note(text: str) -> str:
-    return f'<p class="note">{html.escape(text)}</p>'
 
 
 def _image(what: str, size: tuple[float | int, float | int], draw: Callable[[Any], Any]) -> str:
@@ -124,7 +115,8 @@ def _image(what: str, size: tuple[float | int, float | int], draw: Callable[[Any
         buffer, kind = io.BytesIO(), "png"
         figure.savefig(buffer, format="png", dpi=200)
     source = f"data:image/{kind};base64,{base64.b64encode(buffer.getvalue()).decode()}"
-    return f'<div class="wide"><img alt="{what}" src="{source}"></div>'
+    kind = ' class="wide"' if size[0] > 8 else ""  # others fit a phone
+    return f'<div{kind}><img alt="{what}" src="{source}"></div>'
 
 
 def _about_size(scores: ScoreCurve) -> str:
@@ -135,9 +127,9 @@ def _about_size(scores: ScoreCurve) -> str:
         f"{scores.selected_size}, the least of {scores.size.min()} to {scores.size.max()} within one standard error of "
         "the best held-out score."
     )
-    caution = _note(f"{scores.caution}.") if scores.caution else ""
+    caution = _tag(f"{scores.caution}.", kind="note") if scores.caution else ""
     figure = _image("held-out scores", (6, 4), lambda figure: score_curve(scores, figure.subplots()))
-    return f"<h2>Number of roles</h2><p>{text}</p>{caution}{figure}"
+    return f"<h2>Number of roles</h2>{_tag(text)}{caution}{figure}"
 
 
 def about_data(data: Any) -> str:

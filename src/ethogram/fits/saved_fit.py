@@ -15,13 +15,7 @@ __all__ = ["load"]
 
 
 def load(path: str | os.PathLike) -> Any:
-    """Read a :class:`Fit`, or a posterior, that was written by its ``save`` method.
-
-    Raises
-    ------
-    FileNotFoundError : there is no such file.
-    ValueError : the file is truncated, or holds something else.
-    """
+    """Read a :class:`Fit`, or a posterior, that was written by its ``save`` method."""
     content = storage.read(path)
     if not (isinstance(content, dict) and isinstance(content.get("fit"), dict)):
         return load_posterior(path)

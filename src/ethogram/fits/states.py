@@ -86,12 +86,7 @@ def names_of_states(count: int, given: Mapping[int, str]) -> tuple[str, ...]:
 
 
 def renamed(count: int, names: Mapping[Any, Any], given: Mapping[int, str]) -> dict[int, str]:
-    """Names by number, after some are given: by the number or the present name of a state.
-
-    Raises
-    ------
-    TypeError, ValueError : no such state, no name, or one name for two states.
-    """
+    """Names by number, after some are given: by the number or the present name of a state."""
     if not isinstance(names, Mapping):
         raise TypeError(f"names is {type(names).__name__}: give a mapping such as {{0: 'rest', 1: 'walk'}}")
     present = {name: state for state, name in enumerate(names_of_states(count, given))}

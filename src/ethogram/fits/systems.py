@@ -17,17 +17,18 @@ from scipy.special import logsumexp
 
 from ethogram.fits import figures, findings, methods
 from ethogram.fits.estimates import exported_entries
+from ethogram.fits.new_data import require_free_states
 from ethogram.inference.conjugate import ConjugateResult
-from ethogram.inference.draws import flat_draws
+from ethogram.inference.draws import flat_draws, one_chain
 from ethogram.inference.export import to_arviz
+from ethogram.inference.sampled_posterior import SampledPosterior
 from ethogram.models.arguments import require_integer
-from ethogram.models.conjugate_model import ConjugateModel, has_labels, steps_by_entry
+from ethogram.models.conjugate_model import ConjugateModel, overrides, steps_by_entry
 from ethogram.models.data import Trajectories
 from ethogram.models.printing import short_repr
 from ethogram.models.quick_jit import quick_jit
 from ethogram.plots.axes import draw_intervals
 from ethogram.plots.colours import SERIES
-from ethogram.plots.timelines import role_timelines
 
 __all__ = [
     "NUM_DRAWS",
@@ -35,8 +36,7 @@ __all__ = [
     "RoleForecast",
     "System",
     "answer_dataset",
-    "methods_of",
-    "require_drawn",
+    "require_taken",
     "some_draws",
     "system_of",
 ]
@@ -68,7 +68,7 @@ def _no_states(fit: Any, data: Any) -> Any:
 
 def _own_states(fit: Any, data: Any) -> Any:
     """States of a model of the user's own, whose distribution of the data smooths them."""
-    if not has_labels(fit.model):
+    if not fit.model.has_labels():
         return _no_states(fit, data)
     from ethogram.inference.roles.assignment import roles_of_draws
 
@@ -77,7 +77,7 @@ def _own_states(fit: Any, data: Any) -> Any:
 
 def _own_num_states(fit: Any) -> int:
     """How many states the sites of a model of the user's own are of; 0 where it has no labels."""
-    if not has_labels(fit.model):
+    if not fit.model.has_labels():
         return 0
     label, sites = fit.model.label_dims[0], fit.draws(NUM_DRAWS).sites
     dims = {name: tuple(each) for name, each in fit.model.site_dims().items() if name in sites}
@@ -85,8 +85,22 @@ def _own_num_states(fit: Any) -> int:
     return sizes[0] if sizes else 0
 
 
-def _no_predictions(fit: Any, data: Any) -> Any:
-    raise TypeError(f"a {type(fit.model).__name__} has no predictions here: see fit.result")
+def _own_predictions(fit: Any, data: Trajectories, steps: int | None = None, num_draws: int = 100) -> Any:
+    """The next steps where the model's distribution of the data forecasts them, as of roles; else simulated data."""
+    require_integer("num_draws", num_draws, 1)
+    first, draws = fit.draws(1), some_draws(fit, num_draws)
+    if overrides(first.model, "observation"):
+        one = {name: site[0] for name, site in draws.items()}
+        if hasattr(first.model.observation(one, data), "forecast"):
+            return _forecast_roles(fit, data, 10 if steps is None else steps, num_draws)
+    if steps is not None:
+        raise TypeError(
+            f"predictions of a {type(fit.model).__name__} take num_draws and no steps: they are as long as data, since "
+            "its distribution of the data has no method forecast"
+        )
+    drawn = SampledPosterior(first.model, one_chain(draws), {})
+    tree = to_arviz(drawn, data, key=fit._key, posterior_predictive=True, progress_bar=False)
+    return tree.posterior_predictive.isel(chain=0, drop=True)
 
 
 def _draw_own(fit: Any, figure: Any, **shown: Any) -> None:
@@ -97,9 +111,7 @@ def _draw_own(fit: Any, figure: Any, **shown: Any) -> None:
     if fit.state_names:
         narrow = figure.get_figwidth() < figures.NARROW
         axes, lines = figure.subplots(2, 1) if narrow else figure.subplots(1, 2, width_ratios=(1, 2))
-        found = fit.states()
-        options = {"names": fit.state_names, "name": "state", **shown}
-        role_timelines(found.path, found.probability, fit.data, lines, **options)
+        figures.draw_states(fit, lines, "state", **shown)
     elif shown:
         raise TypeError(
             f"a figure of a {type(fit.model).__name__} without hidden states takes no {', '.join(shown)}"
@@ -129,11 +141,10 @@ class System(NamedTuple):
     ----------
     methods : of a model and data, the algorithms that fit them.
     states : of a fit and data, their hidden states.
-    predict : of a fit and data, with the settings below by name, what the agents do next.
+    predict : of a fit and data, and settings by name, what the agents do next.
     log_densities : of a fit, data and a number of draws, as :func:`log_densities` gives them.
     draw : of a fit, an empty figure and the settings that it takes; draws the fit.
     entries : of a fit and options of `to_arviz`, the names of all estimates and their draws (chain, draw, entry).
-    prediction_settings : names of the settings of `predict`.
     takes_data : False of queries, whose evidence is part of the model.
     num_states : of a fit, how many hidden states it tells apart; 0 for none.
     findings : of a fit, what its report says of it.
@@ -142,11 +153,10 @@ class System(NamedTuple):
 
     methods: Callable[[Any, Any], methods.Methods] = methods.conjugate_methods
     states: Callable[[Any, Any], Any] = _own_states
-    predict: Callable[..., Any] = _no_predictions
+    predict: Callable[..., Any] = _own_predictions
     log_densities: Callable[[Any, Any, int], tuple[np.ndarray, np.ndarray]] = log_densities
     draw: Callable[..., None] = _draw_own
     entries: Callable[..., tuple[list[str], np.ndarray]] = exported_entries
-    prediction_settings: tuple[str, ...] = ()
     takes_data: bool = True
     num_states: Callable[[Any], int] = _own_num_states
     findings: Callable[[Any], findings.Findings] = findings.of_states
@@ -183,18 +193,17 @@ def some_draws(fit: Any, count: int) -> dict[str, np.ndarray]:
     return {name: site[rows] for name, site in draws.items()}
 
 
-def _posterior_of(fit: Any) -> tuple[Any, dict[str, Any]]:
-    """What `infer_roles` and `infer_intents` take of a fit: a posterior, or draws with their model."""
+def _inferred(infer: Callable[..., Any], fit: Any, data: Trajectories) -> Any:
+    """Hidden states by `infer_roles` or `infer_intents`: of a posterior, or of draws with their model."""
     if isinstance(fit.result, ConjugateResult):
-        return fit.result, {}
-    return flat_draws(fit.draws(200).sites), {"model": fit.model}
+        return infer(fit.result, data)
+    return infer(flat_draws(fit.draws(200).sites), data, model=fit.model)
 
 
 def _role_states(fit: Any, data: Trajectories) -> Any:
     from ethogram.inference.roles import infer_roles
 
-    source, options = _posterior_of(fit)
-    return infer_roles(source, data, **options)
+    return _inferred(infer_roles, fit, data)
 
 
 @quick_jit(calls=2**7, static_argnames="steps")
@@ -214,11 +223,7 @@ def _forecast_roles(fit: Any, data: Trajectories, steps: int = 10, num_draws: in
     require_integer("num_draws", num_draws, 1)
     model = fit.draws(1).model  # bound to the data of the fit
     model.check(data)
-    if model.grouped_sequences(data) is not None:
-        raise ValueError(
-            "the model scores groups jointly (exclusive roles), of which there are no forecasts: predict with a model "
-            "without exclusive roles"
-        )
+    require_free_states(model, data, "forecasts")
     draws = some_draws(fit, num_draws)
     keys = jax.random.split(fit._key, len(next(iter(draws.values()))))
     observations, probability = _forecasts(model, data, draws, keys, steps)
@@ -242,8 +247,7 @@ def _roll_outs(fit: Any, data: Trajectories) -> Trajectories:
 def _intent_states(fit: Any, data: Trajectories) -> Any:
     from ethogram.inference.intents import infer_intents
 
-    source, options = _posterior_of(fit)
-    return infer_intents(source, data, **options)
+    return _inferred(infer_intents, fit, data)
 
 
 @quick_jit(calls=2**7)
@@ -376,7 +380,6 @@ _ROLES = System(
     _role_states,
     _forecast_roles,
     draw=figures.draw_roles,
-    prediction_settings=("steps", "num_draws"),
     num_states=lambda fit: fit.model.num_roles,
     warns_of_rare_states=True,
 )
@@ -384,7 +387,6 @@ _IMITATIONS = _ROLES._replace(
     states=_imitated_states,
     predict=_roll_outs,
     draw=figures.draw_imitation,
-    prediction_settings=(),
     num_states=lambda fit: fit.result.fit.posterior.model.num_roles,
 )
 
@@ -436,12 +438,7 @@ def _kinds(value: Any) -> list[str]:
 
 
 def system_of(model: Any, result: Any = None) -> System:
-    """The system of a model, or of its result where that has one of its own.
-
-    Raises
-    ------
-    TypeError : no method fits such a model.
-    """
+    """The system of a model, or of its result where that has one of its own."""
     found = next((SYSTEMS[kind] for kind in (*_kinds(result), *_kinds(model)) if kind in SYSTEMS), None)
     if found is None:
         raise TypeError(
@@ -451,19 +448,13 @@ def system_of(model: Any, result: Any = None) -> System:
     return found
 
 
-def require_drawn(fit: Any, settings: Mapping[str, Any]) -> None:
-    """Raise TypeError where the figure of a fit does not take these settings."""
+def require_taken(fit: Any, what: str, function: Callable[..., Any], settings: Mapping[str, Any]) -> None:
+    """Raise TypeError where a function of a fit, and of data or a figure, does not take these settings."""
+    signature = inspect.signature(function)
     try:
-        inspect.signature(fit._system.draw).bind(fit, None, **settings)
+        signature.bind(fit, None, **settings)
     except TypeError:
-        raise TypeError(f"a figure of a {type(fit.model).__name__} takes no {', '.join(settings)}") from None
-
-
-def methods_of(model: Any, data: Any) -> methods.Methods:
-    """The algorithms that fit a model to data.
-
-    Raises
-    ------
-    TypeError : no method fits such a model.
-    """
-    return system_of(model).methods(model, data)
+        taken = ", ".join([*signature.parameters][2:]) or "none"
+        raise TypeError(
+            f"{what} of a {type(fit.model).__name__} takes no {', '.join(settings)}: it takes {taken}"
+        ) from None

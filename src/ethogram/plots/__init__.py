@@ -1,19 +1,22 @@
-"""Figures of fitted models. Every function draws into Matplotlib axes and returns them."""
+"""Figures of fitted models. Every function draws into Matplotlib axes, given or new, and returns them.
+
+Matplotlib is imported on the first call. A state has the same colour in all figures, that of `category_colours`.
+"""
 
 from ethogram.domains.football import pitch
 from ethogram.domains.labyrinth import maze_occupancy
 from ethogram.plots.axes import density_of
 from ethogram.plots.behaviour import bout_durations, state_intervals, transition_intervals
 from ethogram.plots.checks import path_check, residual_autocorrelation, residual_quantiles
-from ethogram.plots.choices import error_curve, probability_band, reliability, value_marginals
+from ethogram.plots.choices import reliability, value_marginals
 from ethogram.plots.colours import category_colours, series_colour
-from ethogram.plots.imitation import failure_curves, policy_roles, step_curves
+from ethogram.plots.imitation import failure_curves, policy_roles
 from ethogram.plots.intents import intent_shares, intent_timeline
-from ethogram.plots.live_belief import LiveBelief, live_belief
-from ethogram.plots.networks import anytime_curves, gap_bars
-from ethogram.plots.planning import episode_returns, episode_timeline, plan_marginals
-from ethogram.plots.rewards import coverage_curve, learning_curve, relevance_forest, reward_band, reward_map
-from ethogram.plots.roles import elbo_traces, role_ellipses, role_marginals, score_curve, transition_matrix
+from ethogram.plots.live_belief import LiveBelief
+from ethogram.plots.networks import anytime_curves
+from ethogram.plots.planning import episode_timeline, plan_marginals
+from ethogram.plots.rewards import relevance_forest, reward_map
+from ethogram.plots.roles import elbo_traces, role_ellipses, role_marginals, score_curve
 from ethogram.plots.timelines import role_timelines, zoomable_timeline
 
 __all__ = [
@@ -21,29 +24,21 @@ __all__ = [
     "anytime_curves",
     "bout_durations",
     "category_colours",
-    "coverage_curve",
     "density_of",
     "elbo_traces",
-    "episode_returns",
     "episode_timeline",
-    "error_curve",
     "failure_curves",
-    "gap_bars",
     "intent_shares",
     "intent_timeline",
-    "learning_curve",
-    "live_belief",
     "maze_occupancy",
     "path_check",
     "pitch",
     "plan_marginals",
     "policy_roles",
-    "probability_band",
     "relevance_forest",
     "reliability",
     "residual_autocorrelation",
     "residual_quantiles",
-    "reward_band",
     "reward_map",
     "role_ellipses",
     "role_marginals",
@@ -51,9 +46,7 @@ __all__ = [
     "score_curve",
     "series_colour",
     "state_intervals",
-    "step_curves",
     "transition_intervals",
-    "transition_matrix",
     "value_marginals",
     "zoomable_timeline",
 ]

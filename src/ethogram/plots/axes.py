@@ -14,7 +14,6 @@ __all__ = [
     "axes_or_new",
     "default_title",
     "density_of",
-    "draw_band",
     "draw_intervals",
     "draw_percentages",
     "feature_label",
@@ -22,7 +21,6 @@ __all__ = [
     "legend_below",
     "legend_beside",
     "points_of",
-    "read_draws",
     "read_names",
     "show_plainly",
 ]
@@ -59,30 +57,12 @@ def default_title(axes: Any, title: str) -> None:
         axes.set_title(textwrap.fill(title, max(int(points_of(axes)[0] / 5.5), 16)), fontsize="medium")
 
 
-def read_draws(draws: Any, count: int | None = None) -> np.ndarray:
-    """Draws as an array (draw, value) or (chain, draw, value): a ValueError for other shapes, and below two draws."""
-    given = np.asarray(draws, float)
-    if given.ndim not in (2, 3) or count not in (None, given.shape[-1]) or np.prod(given.shape[:-1]) < 2:
-        size = "value" if count is None else count
-        raise ValueError(
-            f"draws has shape {given.shape}: give (draw, {size}) or (chain, draw, {size}), with at least two draws"
-        )
-    return given
-
-
 def read_names(names: Sequence[str] | None, count: int) -> list[str]:
     """One name per value: their numbers where None; a ValueError where they are more or fewer."""
     labels = [str(number) for number in range(count)] if names is None else list(names)
     if len(labels) != count:
         raise ValueError(f"names has {len(labels)} entries: give {count}, one per value")
     return labels
-
-
-def draw_band(axes: Any, places: np.ndarray, draws: np.ndarray, colour: Any) -> None:
-    """Draw the mean and the central 90 % interval of draws (draw, point) at places (point,)."""
-    lower, upper = np.percentile(draws, [5, 95], axis=0)
-    axes.fill_between(places, lower, upper, color=colour, alpha=0.3, linewidth=0, label="90 % interval")
-    axes.plot(places, draws.mean(0), color=colour, label="posterior mean")
 
 
 def draw_intervals(
@@ -107,12 +87,13 @@ def draw_intervals(
         axes.set_yticks(rows, list(names), fontsize="small" if len(names) > 6 else None)
 
 
-def draw_percentages(axes: Any, mean: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> Any:
-    """A matrix of percentages, each with its interval below it, and none where it is NaN; returns the image."""
+def draw_percentages(axes: Any, mean: np.ndarray, *interval: np.ndarray) -> Any:
+    """A matrix of percentages, each with its interval, if given, below it, none where it is NaN; returns the image."""
     size = 9 if len(mean) < 7 else 7
     for (row, column), share in np.ndenumerate(mean):
         if np.isfinite(share):
-            text = f"{100 * share:.0f}\n{100 * lower[row, column]:.0f}–{100 * upper[row, column]:.0f}"
+            ends = "–".join(f"{100 * end[row, column]:.0f}" for end in interval)
+            text = "\n".join(filter(None, [f"{100 * share:.0f}", ends]))
             look = {"color": "white" if share > 0.6 else "black", "fontsize": size}
             axes.text(column, row, text, ha="center", va="center", **look)
     return axes.imshow(100 * mean, cmap="Blues", vmin=0, vmax=100)
@@ -127,11 +108,10 @@ def show_plainly(figure: Any) -> None:
             text.set_parse_math(False)
 
 
-def legend_beside(axes: Any, title: str, handles: Any = None) -> None:
-    """Draw a legend to the right of the axes, of their artists or of the handles."""
-    given = {} if handles is None else {"handles": handles}
+def legend_beside(axes: Any, title: str) -> None:
+    """Draw a legend to the right of the axes."""
     place: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.02), "frameon": False}
-    axes.legend(**given, **place, title=title, fontsize=8, title_fontsize=8)
+    axes.legend(**place, title=title, fontsize=8, title_fontsize=8)
 
 
 def legend_below(axes: Any, title: str, handles: Any) -> None:
@@ -146,20 +126,15 @@ def legend_below(axes: Any, title: str, handles: Any) -> None:
     axes.legend(handles=handles, title=title, ncols=columns, borderaxespad=0, **place, **look)
 
 
-def density_of(values: np.ndarray, log: bool = False) -> tuple[np.ndarray, np.ndarray]:
-    """Places and Gaussian kernel density of draws (draw,), out to where it has fallen to nothing.
+def density_of(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Places and Gaussian kernel density of draws (draw,), not all equal, out to where it has fallen to nothing.
 
     Far draws do not widen the bandwidth, which is Scott's for the smaller of the standard deviation and the scaled
     interquartile range (Silverman 1986, section 3.4.2).
-
-    Parameters
-    ----------
-    values : draws, not all equal.
-    log : whether the density is of their logarithms, at places that are equally spaced on a logarithmic axis.
     """
     from scipy.stats import gaussian_kde
 
-    draws = np.log(values) if log else np.asarray(values, float)
+    draws = np.asarray(values, float)
     low, high = np.quantile(draws, [0.25, 0.75])
     spread = draws.std(ddof=1)
     narrow = min(spread, (high - low) / 1.349) or spread
@@ -167,7 +142,7 @@ def density_of(values: np.ndarray, log: bool = False) -> tuple[np.ndarray, np.nd
     beyond = 4 * len(draws) ** -0.2 * narrow
     lowest, highest = np.quantile(draws, [0.005, 0.995])
     places = np.linspace(lowest - beyond, highest + beyond, 200)
-    return np.exp(places) if log else places, density(places)
+    return places, density(places)
 
 
 def feature_label(data: Trajectories | None, feature: int) -> str:

@@ -1,7 +1,6 @@
 """Plots of tables of behaviour: time budgets, usage and dwell times by level, durations of bouts, and transitions.
 
-Every function draws into Matplotlib axes, given or new, and returns them. States have the colours of `category_colours`
-in the order in which the table has them; those that no path has are left out.
+States are coloured in the order in which the table has them; those that no path has are left out.
 """
 
 from __future__ import annotations
@@ -124,21 +123,17 @@ def transition_intervals(table: Any, ax: Any = None) -> Any:
     table : of `Fit.transitions`, without `by`.
     ax : axes to draw into.
     """
-    import pandas
-
     if list(getattr(table.index, "names", ())) != ["state", "next_state"]:
         raise ValueError(
             f"table has the index {list(table.index.names)}: give one of fit.transitions without by"
         )
     axes = axes_or_new(ax, (5.5, 4.5))
-    seen = table[table["mean"] > 0]
-    used = {*seen.index.get_level_values(0), *seen.index.get_level_values(1)}
-    table = table[[state in used and following in used for state, following in table.index]]
-    names = list(dict.fromkeys([*table.index.get_level_values(0), *table.index.get_level_values(1)]))
-    place = tuple(pandas.Index(names).get_indexer(table.index.get_level_values(level)) for level in (0, 1))
-    shown = np.full((3, len(names), len(names)), np.nan)
-    shown[:, *place] = table[["mean", "lower", "upper"]].to_numpy().T
-    draw_percentages(axes, *shown)
+    used = {each for pair in table.index[table["mean"] > 0] for each in pair}
+    names = [each for each in dict.fromkeys(each for pair in table.index for each in pair) if each in used]
+    columns = [
+        table[column].unstack().reindex(index=names, columns=names) for column in ("mean", "lower", "upper")
+    ]
+    draw_percentages(axes, *(column.to_numpy() for column in columns))
     axes.set_xticks(range(len(names)), names, rotation=30, ha="right")
     axes.set_yticks(range(len(names)), names)
     axes.set(xlabel="next state", ylabel="state")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtri
 
-from ethogram.plots.axes import axes_or_new, default_title, draw_intervals
+from ethogram.plots.axes import axes_or_new, default_title, draw_intervals, read_names
 from ethogram.plots.colours import SERIES, series_colour
 
 __all__ = ["path_check", "residual_autocorrelation", "residual_quantiles"]
@@ -27,19 +27,12 @@ def residual_quantiles(residuals: Any, ax: Any = None, *, names: Sequence[str] |
     names : of the features.
     """
     axes, values = axes_or_new(ax, (4, 4)), np.asarray(residuals, float)
-    for feature in range(values.shape[-1]):
+    for feature, label in enumerate(read_names(names, values.shape[-1])):
         known = np.sort(values[..., feature][~np.isnan(values[..., feature])])
         shares = (np.arange(len(known)) + 0.5) / len(known)
         shown = np.unique(np.linspace(0, len(known) - 1, MOST_POINTS).astype(int))
-        label = str(feature) if names is None else names[feature]
-        axes.plot(
-            ndtri(shares[shown]),
-            known[shown],
-            ".",
-            color=series_colour(feature),
-            markersize=3,
-            label=label,
-        )
+        look: dict[str, Any] = {"color": series_colour(feature), "markersize": 3, "label": label}
+        axes.plot(ndtri(shares[shown]), known[shown], ".", **look)
     axes.axline((0, 0), slope=1, color="0.5", linewidth=1)
     axes.set(xlabel="standard normal quantile", ylabel="pseudo-residual")
     axes.legend(frameon=False, fontsize="small", markerscale=3)
@@ -56,10 +49,9 @@ def residual_autocorrelation(residuals: Any, ax: Any = None, *, names: Sequence[
     """
     axes, values = axes_or_new(ax, (5, 4)), np.asarray(residuals, float)
     lags = np.arange(1, min(LAGS, values.shape[1] - 1) + 1)
-    for feature in range(values.shape[-1]):
+    for feature, label in enumerate(read_names(names, values.shape[-1])):
         x = values[..., feature] - np.nanmean(values[..., feature])
         found = [np.nanmean(x[:, lag:] * x[:, :-lag]) / np.nanmean(x**2) for lag in lags]
-        label = str(feature) if names is None else names[feature]
         axes.plot(lags, found, ".-", color=series_colour(feature), label=label)
     number = np.sqrt((~np.isnan(values)).sum((0, 1)).min())
     axes.axhspan(-1.96 / number, 1.96 / number, color="0.85", zorder=0)

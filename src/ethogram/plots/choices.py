@@ -1,11 +1,8 @@
-"""Figures of values and of predicted choices.
-
-As in `ethogram.plots`, every function draws into Matplotlib axes and returns them; without them a new figure is made.
-"""
+"""Figures of values and of predicted choices."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,15 +13,13 @@ from ethogram.plots.axes import (
     axes_or_new,
     default_title,
     density_of,
-    draw_band,
     draw_intervals,
     legend_beside,
-    read_draws,
     read_names,
 )
-from ethogram.plots.colours import SERIES, series_colour
+from ethogram.plots.colours import SERIES
 
-__all__ = ["error_curve", "probability_band", "reliability", "value_marginals"]
+__all__ = ["reliability", "value_marginals"]
 
 
 def value_marginals(
@@ -33,7 +28,6 @@ def value_marginals(
     *,
     names: Sequence[str] | None = None,
     truth: ArrayLike | Sequence[float] | None = None,
-    colour: Any = SERIES[0],
     legend: bool = True,
 ) -> Any:
     """Axes with the marginal posterior of each value: density, mean, central 90 % interval, and the truth if known.
@@ -44,15 +38,18 @@ def value_marginals(
     ax : axes to draw into.
     names : of the values; None numbers them.
     truth : (value,), shown as crosses.
-    colour : of the densities.
-    legend : whether to draw one; panels of one figure need it once.
+    legend : whether to draw one, above the first value.
 
     Warns
     -----
     UserWarning
         If the draws have fewer than 100 effective samples, or chains an r_hat above 1.01.
     """
-    given = read_draws(draws)
+    given = np.asarray(draws, float)
+    if given.ndim not in (2, 3) or np.prod(given.shape[:-1]) < 2:
+        raise ValueError(
+            f"draws has shape {given.shape}: give two or more, (draw, value) or (chain, draw, value)"
+        )
     labels = read_names(names, count := given.shape[-1])
     if truth is not None and np.shape(truth) != (count,):
         raise ValueError(f"truth has shape {np.shape(truth)}: give ({count},), one per value")
@@ -63,14 +60,14 @@ def value_marginals(
         if np.ptp(values) > 0:
             places, density = density_of(values)
             half = 0.4 * density / density.max()
-            axes.fill_between(places, row - half, row + half, color=colour, alpha=0.45, linewidth=0)
-    draw_intervals(axes, rows, samples, colour, labels, label="posterior mean, 90 % interval")
+            axes.fill_between(places, row - half, row + half, color=SERIES[0], alpha=0.45, linewidth=0)
+    draw_intervals(axes, rows, samples, SERIES[0], labels, label="posterior mean, 90 % interval")
     if truth is not None:
         axes.plot(
             np.asarray(truth, float), rows, "x", color="black", markersize=9, markeredgewidth=2, label="truth"
         )
     axes.axvline(0, color="0.8", linewidth=1, zorder=0)
-    axes.set_ylim(-0.6, count)  # room for the legend above the first row
+    axes.set_ylim(-0.6, count - 0.4 * (not legend))  # room for the legend above the first row
     axes.set_xlabel("value")
     if legend:
         axes.legend(frameon=False, fontsize=9, loc="upper left", ncols=2)
@@ -78,81 +75,7 @@ def value_marginals(
     return axes
 
 
-def error_curve(
-    observations: ArrayLike | Sequence[int],
-    errors: Mapping[str, Any],
-    ax: Any = None,
-    *,
-    floors: Mapping[str, float] | None = None,
-) -> Any:
-    """Axes with choice errors against the number of training decisions.
-
-    Parameters
-    ----------
-    observations : (size,) numbers of training decisions.
-    errors : by name of a curve, (size,) errors, or (repetition, size), whose mean and standard error are drawn.
-    ax : axes to draw into.
-    floors : by name, the expected error of the oracle; a dotted line.
-    """
-    sizes = np.asarray(observations)
-    axes = axes_or_new(ax, (5, 3.5))
-    for number, (name, values) in enumerate(errors.items()):
-        shares = np.atleast_2d(np.asarray(values, float))
-        if shares.shape[1:] != sizes.shape:
-            raise ValueError(f"errors[{name!r}] has {shares.shape[1]} sizes, observations {len(sizes)}")
-        spread = shares.std(0, ddof=1) / np.sqrt(len(shares)) if len(shares) > 1 else None
-        axes.errorbar(
-            sizes, shares.mean(0), spread, marker="o", color=series_colour(number), capsize=3, label=name
-        )
-        if floors is not None and name in floors:
-            axes.axhline(floors[name], color=series_colour(number), linestyle=":", linewidth=1)
-    axes.set(xscale="log", xlabel="training decisions", ylabel="choice error", ylim=(0, None))
-    axes.set_xticks(sizes, [str(size) for size in sizes])
-    axes.minorticks_off()
-    axes.legend(frameon=False)
-    default_title(axes, "choice errors")
-    return axes
-
-
-def probability_band(
-    x: ArrayLike,
-    draws: ArrayLike,
-    ax: Any = None,
-    *,
-    seen: tuple[Any, Any, Any] | None = None,
-    colour: Any = SERIES[0],
-) -> Any:
-    """Axes with a probability along x: posterior mean and central 90 % interval, and observed shares.
-
-    Parameters
-    ----------
-    x : (point,).
-    draws : probabilities (draw, point), or (chain, draw, point).
-    ax : axes to draw into.
-    seen : places, observed shares and counts, each (bin,); error bars are one standard error.
-    colour : of the band.
-
-    Warns
-    -----
-    UserWarning
-        If the draws have fewer than 100 effective samples, or chains an r_hat above 1.01.
-    """
-    places = np.asarray(x, float)
-    given = read_draws(draws, places.size)
-    axes = axes_or_new(ax, (5, 3.5))
-    draw_band(axes, places, pooled_draws("probabilities", given), colour)
-    if seen is not None:
-        at, share, number = (np.asarray(part, float) for part in seen)
-        error = np.sqrt(np.maximum(share * (1 - share), 0.25 / np.maximum(number, 1)) / np.maximum(number, 1))
-        below = np.minimum(error, share)
-        axes.errorbar(at, share, (below, error), fmt="o", color="black", markersize=4, label="observed")
-    axes.set_ylabel("probability")
-    axes.legend(frameon=False)
-    default_title(axes, "posterior probability")
-    return axes
-
-
-def reliability(table: Any, ax: Any = None, *, colour: Any = SERIES[0]) -> Any:
+def reliability(table: Any, ax: Any = None) -> Any:
     """Axes with a reliability diagram: observed shares of chosen options against predicted probabilities.
 
     Small numbers are the counts of options in each bin, over all decisions.
@@ -161,17 +84,18 @@ def reliability(table: Any, ax: Any = None, *, colour: Any = SERIES[0]) -> Any:
     ----------
     table : `Calibration`; error bars are two standard errors.
     ax : axes to draw into.
-    colour : of the points.
     """
     axes = axes_or_new(ax, (6, 4))
     axes.plot([0, 1], [0, 1], color="0.7", linewidth=1, zorder=0, label="perfect calibration")
-    look: dict[str, Any] = {
-        "fmt": "o",
-        "color": colour,
-        "capsize": 3,
-        "label": "observed, two standard errors",
-    }
-    axes.errorbar(table.predicted, table.chosen, 2 * table.error, **look)
+    axes.errorbar(
+        table.predicted,
+        table.chosen,
+        2 * table.error,
+        fmt="o",
+        color=SERIES[0],
+        capsize=3,
+        label="observed, two standard errors",
+    )
     for place, share, count in zip(table.predicted, table.chosen, table.options, strict=True):
         # Below and to the right, but inside the axes.
         offset = (6 if place < 0.93 else -6, -10 if share > 0.1 else 0)

@@ -12,19 +12,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ethogram.models.arguments import require_number
-from ethogram.plots.axes import axes_or_new, default_title
+from ethogram.plots.axes import axes_or_new, default_title, draw_percentages
 from ethogram.plots.colours import series_colour
 
-__all__ = ["failure_curves", "policy_roles", "step_curves"]
+__all__ = ["failure_curves", "policy_roles"]
 
 
-def failure_curves(
-    results: Mapping[str, Any],
-    ax: Any = None,
-    *,
-    mass: float | int = 0.95,
-    published: Mapping[str, ArrayLike] | None = None,
-) -> Any:
+def failure_curves(results: Mapping[str, Any], ax: Any = None, *, mass: float | int = 0.95) -> Any:
     """Axes with the share of fresh games that failed, in percent, by round, with an interval.
 
     The interval of one result is Jeffreys' for its games, that of several results (seeds) Student's for their means.
@@ -34,40 +28,7 @@ def failure_curves(
     results : by name, an :class:`~ethogram.inference.imitation.ImitationResult` or a list of them.
     ax : axes to draw into.
     mass : probability of the intervals.
-    published : (round,) shares by name, drawn dashed in the colour of the result of that name.
     """
-    axes = _curves(results, "failure", ax, mass, published, scale=100)
-    axes.set(ylabel="fresh games failed, %", ylim=(-2, 102))
-    default_title(axes, "fresh games that failed, by round")
-    return axes
-
-
-def step_curves(
-    results: Mapping[str, Any],
-    ax: Any = None,
-    *,
-    mass: float | int = 0.95,
-    published: Mapping[str, ArrayLike] | None = None,
-) -> Any:
-    """Axes with the mean steps of the fresh games by round, with an interval; failed games count the horizon.
-
-    The interval of one result is the normal one for the mean of its games, that of several Student's for their means.
-    Arguments and errors are those of :func:`failure_curves`.
-    """
-    axes = _curves(results, "steps", ax, mass, published, scale=1)
-    axes.set_ylabel("mean steps")
-    default_title(axes, "length of fresh games, by round")
-    return axes
-
-
-def _curves(
-    results: Mapping[str, Any],
-    kind: str,
-    ax: Any,
-    mass: float | int,
-    published: Mapping[str, ArrayLike] | None,
-    scale: int,
-) -> Any:
     require_number("mass", mass, above=0, below=1)
     listed = {name: [found] if hasattr(found, "failure") else list(found) for name, found in results.items()}
     if not listed or not all(listed.values()):
@@ -82,46 +43,30 @@ def _curves(
                 f"results of {name!r} have {sorted(counts)} rounds: give results of one number of rounds"
             )
         rounds = np.arange(1, counts.pop() + 1)
-        middle, low, high = (scale * x for x in _interval(found, kind, float(mass)))
+        middle, low, high = (100 * share for share in _interval(found, float(mass)))
         axes.plot(rounds, middle, color=series_colour(number), marker=".", label=name)
         axes.fill_between(rounds, low, high, color=series_colour(number), alpha=0.2, linewidth=0)
-        if published is not None and name in published:
-            theirs = scale * np.asarray(published[name], float)
-            label = f"{name}, published"
-            axes.plot(
-                np.arange(1, len(theirs) + 1),
-                theirs,
-                color=series_colour(number),
-                linestyle="--",
-                label=label,
-            )
     axes.xaxis.get_major_locator().set_params(integer=True)
-    axes.set_xlabel("round")
+    axes.set(xlabel="round", ylabel="fresh games failed, %", ylim=(-2, 102))
     axes.legend(frameon=False, fontsize=8)
+    default_title(axes, "fresh games that failed, by round")
     return axes
 
 
-def _interval(found: Sequence[Any], kind: str, mass: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Mean, and ends of the interval, by round."""
-    from scipy.stats import beta, norm, t
+def _interval(found: Sequence[Any], mass: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Mean share of failed games, and ends of its interval, by round."""
+    from scipy.stats import beta, t
 
-    tail = (1 - mass) / 2
-    values = np.stack([np.asarray(getattr(one, kind), float) for one in found])
-    middle = values.mean(axis=0)
-    if len(found) > 1:
-        half = t.ppf(1 - tail, len(found) - 1) * values.std(axis=0, ddof=1) / np.sqrt(len(found))
-    elif kind == "failure":
+    tail, count = (1 - mass) / 2, len(found)
+    if count == 1:
         reached = np.asarray(found[0].reached)
-        failed, count = (~reached).sum(axis=1), reached.shape[1]
-        low, high = (beta.ppf(q, failed + 0.5, count - failed + 0.5) for q in (tail, 1 - tail))
-        return middle, np.where(failed == 0, 0, low), np.where(failed == count, 1, high)
-    else:
-        steps = np.asarray(found[0].game_steps, float)
-        half = (
-            norm.ppf(1 - tail) * steps.std(axis=1, ddof=min(1, steps.shape[1] - 1)) / np.sqrt(steps.shape[1])
-        )
-    bounds = (0, 1) if kind == "failure" else (0, np.inf)
-    return middle, *(np.clip(end, *bounds) for end in (middle - half, middle + half))
+        failed, games = (~reached).sum(axis=1), reached.shape[1]
+        low, high = (beta.ppf(q, failed + 0.5, games - failed + 0.5) for q in (tail, 1 - tail))
+        return failed / games, np.where(failed == 0, 0, low), np.where(failed == games, 1, high)
+    values = np.stack([np.asarray(one.failure, float) for one in found])
+    half = t.ppf(1 - tail, count - 1) * values.std(axis=0, ddof=1) / np.sqrt(count)
+    middle = values.mean(axis=0)
+    return middle, np.maximum(middle - half, 0), np.minimum(middle + half, 1)
 
 
 def policy_roles(frequency: ArrayLike, ax: Any = None) -> Any:
@@ -140,14 +85,7 @@ def policy_roles(frequency: ArrayLike, ax: Any = None) -> Any:
             "whose roles were learned"
         )
     axes = axes_or_new(ax, (4.4, 3.8))
-    picture = axes.imshow(100 * shares, cmap="Blues", vmin=0, vmax=100)
-    size = 7 if len(shares) > 6 else 9
-    for (policy, role), share in np.ndenumerate(shares):
-        if not np.isnan(share):
-            colour = "white" if share > 0.6 else "black"
-            axes.text(
-                role, policy, f"{100 * share:.0f}", ha="center", va="center", fontsize=size, color=colour
-            )
+    picture = draw_percentages(axes, shares)
     axes.set(
         xticks=range(shares.shape[1]), yticks=range(len(shares)), xlabel="inferred role", ylabel="policy"
     )

@@ -1,8 +1,4 @@
-"""Plots of agents with latent intent: posterior over time, and shares of the steps.
-
-As in `ethogram.plots`, every function draws into Matplotlib axes and returns them; a new figure is made by default. An
-intent has the same colour in all plots, that of `category_colours`.
-"""
+"""Plots of agents with latent intent: posterior over time, and shares of the steps."""
 
 from __future__ import annotations
 
@@ -27,8 +23,6 @@ def intent_timeline(
     *,
     change: ArrayLike | None = None,
     marks: Mapping[str, ArrayLike] | None = None,
-    colours: Sequence[Any] | None = None,
-    unit: str = "step",
 ) -> Any:
     """Stacked posterior probabilities of the intents over one trace.
 
@@ -38,8 +32,6 @@ def intent_timeline(
     ax : axes to draw into.
     change : (time - 1,) probability that the intent changes after each step, drawn in a strip below.
     marks : events by name, as time steps, drawn as ticks above.
-    colours : one per intent; by default those of `category_colours`.
-    unit : of the time axis.
     """
     chance = np.asarray(probability, float)
     if chance.ndim != 2 or not len(chance) or np.abs(chance.sum(-1) - 1).max() > 1e-3:
@@ -48,7 +40,7 @@ def intent_timeline(
         )
     axes = axes_or_new(ax, (11, 3))
     num_steps, num_intents = chance.shape
-    colours = category_colours(num_intents) if colours is None else colours
+    colours = category_colours(num_intents)
     edges = np.arange(num_steps + 1) - 0.5
     top = np.cumsum(chance, axis=-1)
     for intent in range(num_intents):
@@ -69,7 +61,7 @@ def intent_timeline(
     axes.set_yticks(ticks, labels=names)
     bottom = -0.02 if change is None else -0.09 - STRIP
     axes.set(
-        xlim=(-0.5, num_steps - 0.5), ylim=(bottom, 1.04 + 0.13 * len(marks or {})), xlabel=f"time ({unit}s)"
+        xlim=(-0.5, num_steps - 0.5), ylim=(bottom, 1.04 + 0.13 * len(marks or {})), xlabel="time (steps)"
     )
     axes.set_ylabel("probability of intent")
     legend_beside(axes, "intent")
@@ -77,20 +69,13 @@ def intent_timeline(
     return axes
 
 
-def intent_shares(
-    probability: ArrayLike,
-    ax: Any = None,
-    *,
-    min_share: float | int = 0.01,
-    names: Sequence[str] | None = None,
-) -> Any:
-    """Share of the steps of every intent: a bar for all traces, a dot for each.
+def intent_shares(probability: ArrayLike, ax: Any = None, *, names: Sequence[str] | None = None) -> Any:
+    """Share of the steps of every intent: a bar for all traces, a dot for each; dotted, the 1 % of an intent in use.
 
     Parameters
     ----------
     probability : (sequence, time, intent), zero beyond a length.
     ax : axes to draw into.
-    min_share : share from which an intent counts as used, drawn as a line.
     names : of the intents; their numbers where None.
     """
     chance = np.asarray(probability, float)
@@ -103,7 +88,7 @@ def intent_shares(
     axes.bar(intents, 100 * held.sum(0) / held.sum(), color=category_colours(len(intents)), alpha=0.8)
     beside = np.linspace(-0.3, 0.3, len(each))[:, None]
     axes.plot((intents + beside).ravel(), each.ravel(), ".", color="0.2", markersize=2.5, alpha=0.6)
-    axes.axhline(100 * min_share, color="0.4", linewidth=0.8, linestyle=":")
+    axes.axhline(1, color="0.4", linewidth=0.8, linestyle=":")
     titles = read_names(names, len(intents))
     turned: dict[str, Any] = {"rotation": 40, "ha": "right"} if max(map(len, titles)) > 2 else {}
     axes.set_xticks(intents, titles, **turned)

@@ -10,26 +10,46 @@ from typing import Any
 import numpy as np
 
 from ethogram.models.arguments import require_integer
-from ethogram.plots.axes import default_title, figure_or_new, legend_beside
+from ethogram.plots.axes import default_title, figure_or_new, legend_beside, read_names
 from ethogram.plots.colours import category_colours
 
-__all__ = ["LiveBelief", "live_belief"]
+__all__ = ["LiveBelief"]
 
 ALARM = 3
 """Surprise from which on the actions are not those that the model expects."""
 
 
 class LiveBelief:
-    """A figure of the last steps of a belief, made by :func:`live_belief`.
+    """A figure whose ``update(report)`` shows a step of :class:`ethogram.IntentBelief` and redraws it in place.
 
-    Attributes
+    It works in notebooks (inline or interactive), in scripts with a window, and without a display, where
+    ``figure.savefig`` writes it. Redrawing takes some 50 ms: `every` spares a fast loop.
+
+    Parameters
     ----------
-    figure : the matplotlib figure: above, the probabilities of the intents and of a change; below, the surprise.
+    figure : matplotlib figure to draw into; a new one by default. Above it has the probabilities of the intents and of
+        a change, below the surprise.
+    window : number of steps that are shown.
+    names : of the intents, without "none of these".
+    agent : index of the agent to follow in a batch.
+    every : number of steps after which to redraw.
+
+    Examples
+    --------
+    ``live = LiveBelief()``, then ``live.update(report)`` after every ``belief, report = belief.step(state, action)``
     """
 
     def __init__(
-        self, figure: Any, window: int, names: Sequence[str] | None, agent: tuple[int, ...], every: int
+        self,
+        figure: Any = None,
+        *,
+        window: int = 100,
+        names: Sequence[str] | None = None,
+        agent: tuple[int, ...] = (),
+        every: int = 1,
     ):
+        require_integer("window", window, 1)
+        require_integer("every", every, 1)
         self.figure = figure_or_new(figure, (9, 4))
         self._names, self._agent, self._every = names, agent, every
         self._seen: deque[np.ndarray] = deque(maxlen=window)
@@ -48,7 +68,7 @@ class LiveBelief:
         chance = np.asarray(report.intent)
         if len(self._agent) != chance.ndim - 1:
             raise ValueError(
-                f"report.intent has shape {chance.shape}: give live_belief the agent to follow, one index for each of "
+                f"report.intent has shape {chance.shape}: give LiveBelief the agent to follow, one index for each of "
                 f"the {chance.ndim - 1} batch axes, not {self._agent}"
             )
         others = (np.asarray(part)[self._agent] for part in (report.change, report.surprise))
@@ -67,9 +87,7 @@ class LiveBelief:
 
     def _begin(self, count: int) -> None:
         """Empty lines: one per intent, one for a change, one for the surprise."""
-        names = [str(intent) for intent in range(count - 1)] if self._names is None else list(self._names)
-        if len(names) != count - 1:
-            raise ValueError(f"names has {len(names)} entries: give one for each of the {count - 1} intents")
+        names = read_names(self._names, count - 1)
         looks: list[dict[str, Any]] = [{"color": colour} for colour in category_colours(count - 1)]
         looks.append({"color": "0.6", "linestyle": "--"})
         looks.append({"color": "0.1", "linestyle": ":", "linewidth": 1})
@@ -113,33 +131,3 @@ class LiveBelief:
                 manager.show()
         self.figure.canvas.draw_idle()
         self.figure.canvas.flush_events()
-
-
-def live_belief(
-    figure: Any = None,
-    *,
-    window: int = 100,
-    names: Sequence[str] | None = None,
-    agent: tuple[int, ...] = (),
-    every: int = 1,
-) -> LiveBelief:
-    """A figure whose ``update(report)`` shows a step of :class:`ethogram.IntentBelief` and redraws it in place.
-
-    It works in notebooks (inline or interactive), in scripts with a window, and without a display, where
-    ``figure.savefig`` writes it. Redrawing takes some 50 ms: `every` spares a fast loop.
-
-    Parameters
-    ----------
-    figure : matplotlib figure to draw into; a new one by default.
-    window : number of steps that are shown.
-    names : of the intents, without "none of these".
-    agent : index of the agent to follow in a batch.
-    every : number of steps after which to redraw.
-
-    Examples
-    --------
-    ``live = live_belief()``, then ``live.update(report)`` after every ``belief, report = belief.step(state, action)``
-    """
-    require_integer("window", window, 1)
-    require_integer("every", every, 1)
-    return LiveBelief(figure, window, names, agent, every)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from ethogram.models.arguments import require_integer
 from ethogram.plots.axes import axes_or_new
-from ethogram.plots.colours import SERIES, series_colour
+from ethogram.plots.colours import SERIES
 
-__all__ = ["episode_returns", "episode_timeline", "plan_marginals"]
+__all__ = ["episode_timeline", "plan_marginals"]
 
 SMALL, SMALLEST = 8.5, 6.0
 """Font sizes of the names of rows."""
@@ -87,28 +87,6 @@ def episode_timeline(episodes: Any, number: int = 0, *, ax: Any = None) -> Any:
         below = {"loc": "upper right", "bbox_to_anchor": (1.0, 0.0), "borderaxespad": 1.8, "borderpad": 0.0}
         ax.legend(**below, frameon=False, handletextpad=0.2)
     ax.set_title(f"what happened, return {episodes.returns[number]:.1f}")
-    return ax
-
-
-def episode_returns(played: Mapping[str, Any], *, ax: Any = None) -> Any:
-    """The returns of several agents: a point per episode, with the mean and its standard error.
-
-    Parameters
-    ----------
-    played : episodes of each agent, by name.
-    ax : axes to draw into; new ones by default.
-    """
-    if not played:
-        raise ValueError("played is empty: give the episodes of one agent at least")
-    ax = axes_or_new(ax, (1.5 + 1.3 * len(played), 4))
-    for column, each in enumerate(played.values()):
-        count = len(each.returns)
-        beside = column + 0.25 * (np.arange(count) / max(count - 1, 1) - 0.5)
-        ax.plot(beside, each.returns, ".", color=series_colour(column), alpha=0.4)
-        error = each.returns.std(ddof=1) / np.sqrt(count) if count > 1 else 0.0
-        ax.errorbar(column + 0.3, each.returns.mean(), error, fmt="o", color=series_colour(column), capsize=4)
-    ax.set_xticks(range(len(played)), [_cut(name) for name in played])
-    ax.set(ylabel="return", xlim=(-0.5, len(played) - 0.3), title="episodes, and means with standard errors")
     return ax
 
 

@@ -1,7 +1,6 @@
-"""Figures of reward posteriors: maps, bands, relevances, ELBO traces and coverage.
+"""Figures of reward posteriors: maps, intervals and relevances.
 
-Every function draws into Matplotlib axes and returns them; without axes it makes a figure. Policies on an objectworld
-are drawn by :func:`ethogram.domains.objectworld.draw_policy`.
+Policies on an objectworld are drawn by :func:`ethogram.domains.objectworld.draw_policy`.
 """
 
 from __future__ import annotations
@@ -13,23 +12,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ethogram.inference.convergence import pooled_draws
-from ethogram.plots.axes import axes_or_new, default_title, draw_band, draw_intervals, read_draws, read_names
+from ethogram.plots.axes import axes_or_new, default_title, draw_intervals, read_names
 from ethogram.plots.colours import SERIES, category_colours
 
 __all__ = [
-    "cell_map",
-    "coverage_curve",
     "grid_cells",
-    "intent_rewards",
-    "learning_curve",
     "relevance_forest",
-    "reward_band",
     "reward_intervals",
     "reward_map",
 ]
 
-NOMINAL = np.linspace(0.05, 0.95, 19)
 MOST_FEATURES, MOST_REWARDS = 12, 40
 """Intervals of a forest plot."""
 UPWARDS = ("up", "north", "n", "+y")
@@ -40,45 +32,47 @@ cells per state where names do."""
 
 def reward_map(
     values: ArrayLike,
-    size: int,
+    cells: int | np.ndarray,
     ax: Any = None,
     *,
-    limits: tuple[float | int, float | int] | None = None,
     visited: ArrayLike | None = None,
-    label: str | None = "reward",
+    limits: tuple[float | int, float | int] | None = None,
+    label: str = "reward",
     cmap: str = "viridis",
 ) -> Any:
-    """Heat map of values on a square grid: a reward, its mean, or its standard deviation.
+    """Heat map of values on a grid: a reward, its mean, or its standard deviation; blank where no state is.
 
     Parameters
     ----------
-    values : (state,), row by row from below.
-    size : side length in cells.
+    values : (state,).
+    cells : (state, 2) rows, 0 above, and columns; or the side length of a square that is numbered from below.
     ax : axes to draw into.
-    limits : of the colour scale, to compare maps; default: those of the values.
     visited : (state,) visits of the demonstrations, drawn as rings whose area grows with the count.
-    label : of the colour bar; None for no colour bar.
+    limits : of the colour scale, to compare maps; default: those of the values.
+    label : of the colour bar.
     cmap : colour map.
     """
-    cells = np.asarray(values, float)
-    if cells.shape != (size * size,) or not np.isfinite(cells).all():
+    numbers, places, origin = np.asarray(values, float), np.asarray(cells), "upper"
+    if isinstance(cells, int):
+        places, origin = np.stack(np.divmod(np.arange(cells**2), cells), axis=-1), "lower"
+    if numbers.shape != places.shape[:1] or not np.isfinite(numbers).all():
         raise ValueError(
-            f"values has shape {cells.shape}: give ({size * size},) finite numbers, one per cell"
+            f"values has shape {numbers.shape}: give ({len(places)},) finite numbers, one per cell"
         )
     axes = axes_or_new(ax, (4.6, 3.8))
-    low, high = (None, None) if limits is None else limits
-    image = axes.imshow(cells.reshape(size, size), origin="lower", cmap=cmap, vmin=low, vmax=high)
-    if label is not None:
-        axes.figure.colorbar(image, ax=axes, label=label)
+    image = np.full(places.max(0) + 1, np.nan)
+    image[tuple(places.T)] = numbers
+    shown = axes.imshow(image, origin=origin, cmap=cmap, clim=limits)
+    axes.figure.colorbar(shown, ax=axes, label=label, fraction=0.046, pad=0.04)
     if visited is not None:
         times = np.asarray(visited, float)
-        if times.shape != cells.shape:
-            raise ValueError(f"visited has shape {times.shape}: give ({size * size},) numbers, one per cell")
-        y, x = np.divmod(np.flatnonzero(times), size)
+        if times.shape != numbers.shape:
+            raise ValueError(f"visited has shape {times.shape}: give ({len(places)},) numbers, one per cell")
+        row, column = places[times > 0].T
         area = 60 * times[times > 0] / times.max()
-        axes.scatter(x, y, s=area, facecolors="none", edgecolors="white", linewidths=0.9)
+        axes.scatter(column, row, s=area, facecolors="none", edgecolors="white", linewidths=0.9)
     axes.set(xticks=[], yticks=[])
-    default_title(axes, label or "reward")
+    default_title(axes, label)
     return axes
 
 
@@ -95,7 +89,8 @@ def grid_cells(mdp: Any, grid: tuple[int, int] | None = None) -> np.ndarray | No
     if grid is not None:
         if len(grid) != 2 or grid[0] * grid[1] != count:
             raise ValueError(
-                f"grid is {grid}: give numbers of rows and columns, whose product is {count} states"
+                f"grid is {grid}: give numbers of rows and columns, whose product is {count} states; where cells are "
+                "missing, name the states of the MDP by row and column, such as '0,3'"
             )
         return np.stack(np.divmod(np.arange(count), grid[1]), axis=-1)
     named = [re.fullmatch(r"\D*(\d+)\D+(\d+)\D*", name) for name in mdp.state_names or ()]
@@ -135,58 +130,7 @@ def _moves(transitions: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return state, action, reached[state, action]
 
 
-def cell_map(values: ArrayLike, cells: np.ndarray, ax: Any, label: str, cmap: str = "viridis") -> Any:
-    """Heat map of values (state,) at cells (state, 2) of :func:`grid_cells`; blank where no state is."""
-    image = np.full(cells.max(0) + 1, np.nan)
-    image[tuple(cells.T)] = values
-    ax.figure.colorbar(ax.imshow(image, cmap=cmap), ax=ax, label=label, fraction=0.046, pad=0.04)
-    ax.set(xticks=[], yticks=[])
-    return ax
-
-
-def reward_band(
-    places: ArrayLike,
-    draws: ArrayLike,
-    ax: Any = None,
-    *,
-    truth: ArrayLike | None = None,
-    truth_label: str = "truth",
-    colour: Any = SERIES[0],
-) -> Any:
-    """Posterior mean and central 90 % band of a reward, or a difference of rewards, along one feature.
-
-    Parameters
-    ----------
-    places : (point,) values of the feature.
-    draws : (draw, point) of a variational or any other fit; or (chain, draw, point), of MCMC.
-    ax : axes to draw into.
-    truth : (point,), a reference line.
-    truth_label : its legend entry.
-    colour : of the band.
-
-    Warns
-    -----
-    UserWarning
-        If draws by chain have fewer than 100 effective samples, or an r_hat above 1.01.
-    """
-    at = np.asarray(places, float)
-    samples = read_draws(draws, at.size)
-    axes = axes_or_new(ax, (5, 3.5))
-    draw_band(axes, at, pooled_draws("reward", samples) if samples.ndim == 3 else samples, colour)
-    if truth is not None:
-        line = np.asarray(truth, float)
-        if line.shape != at.shape:
-            raise ValueError(f"truth has shape {line.shape}: give ({at.size},), one per place")
-        axes.plot(at, line, color="black", linestyle="--", label=truth_label)
-    axes.set_ylabel("reward")
-    axes.legend(frameon=False)
-    default_title(axes, "posterior of the reward")
-    return axes
-
-
-def relevance_forest(
-    relevance: ArrayLike, ax: Any = None, *, names: Sequence[str] | None = None, colour: Any = SERIES[0]
-) -> Any:
+def relevance_forest(relevance: ArrayLike, ax: Any = None, *, names: Sequence[str] | None = None) -> Any:
     """Forest plot of relevances (inverse squared lengthscales), the largest on top: median and central 90 %.
 
     Parameters
@@ -194,7 +138,6 @@ def relevance_forest(
     relevance : (draw, feature). At most the twelve features of largest median are drawn.
     ax : axes to draw into.
     names : of the features; default: their numbers.
-    colour : of the lines.
     """
     samples = np.asarray(relevance, float)
     if samples.ndim != 2 or not len(samples) or not (samples > 0).all():
@@ -203,28 +146,18 @@ def relevance_forest(
     shown = np.argsort(-np.median(samples, axis=0))[:MOST_FEATURES]
     axes = axes_or_new(ax, (4.6, 0.35 * len(shown) + 1))
     rows = np.arange(len(shown))[::-1]
-    draw_intervals(axes, rows, samples[:, shown], colour, [labels[place] for place in shown], median=True)
+    draw_intervals(axes, rows, samples[:, shown], SERIES[0], [labels[at] for at in shown], median=True)
     axes.set_xscale("log")
     axes.xaxis.get_minor_locator().set_params(subs=(2, 5))  # labels of all would overlap
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.xaxis.set_minor_formatter("{x:g}")
     axes.set_xlabel("relevance" if len(shown) == count else f"relevance, the largest {len(shown)} of {count}")
     default_title(axes, "relevance of the features")
     return axes
 
 
 def reward_intervals(draws: ArrayLike, ax: Any = None, *, names: Sequence[str]) -> Any:
-    """Means and central 90 % intervals of rewards (draw, reward), at most the forty highest, the highest on top."""
-    values = np.asarray(draws, float)
-    shown = np.argsort(-values.mean(0), kind="stable")[:MOST_REWARDS]
-    axes = axes_or_new(ax, (5, 0.2 * len(shown) + 1))
-    rows = np.arange(len(shown))[::-1]
-    draw_intervals(axes, rows, values[:, shown], SERIES[0], [names[at] for at in shown])
-    axes.set_xlabel("reward, deviation from its mean")
-    default_title(axes, "rewards: mean and 90 % interval")
-    return axes
-
-
-def intent_rewards(draws: ArrayLike, ax: Any = None, *, names: Sequence[str]) -> Any:
-    """Means and central 90 % intervals of rewards (draw, intent, reward), one colour per intent.
+    """Means and central 90 % intervals of rewards (draw, intent, reward), one colour per intent, the highest on top.
 
     At most forty intervals, of the rewards that are highest in some intent.
     """
@@ -237,49 +170,6 @@ def intent_rewards(draws: ArrayLike, ax: Any = None, *, names: Sequence[str]) ->
     for intent, colour in enumerate(category_colours(count)):
         draw_intervals(axes, rows + beside[intent], values[:, intent, shown], colour)
     axes.set_yticks(rows, [names[at] for at in shown], fontsize="small")
-    axes.set(xlabel="reward, deviation from its mean", ylim=(-0.5, len(shown) - 0.5))
-    default_title(axes, "rewards by intent: mean and 90 % interval")
-    return axes
-
-
-def learning_curve(trace: ArrayLike, ax: Any = None, *, colour: Any = SERIES[0]) -> Any:
-    """ELBO during a fit, with a line at that of Laplace's approximation.
-
-    Parameters
-    ----------
-    trace : (evaluation,) of a :class:`~ethogram.inference.rewards.RewardFit`.
-    ax : axes to draw into.
-    colour : of the curve.
-    """
-    bounds = np.asarray(trace, float)
-    if bounds.ndim != 1 or not len(bounds):
-        raise ValueError(f"trace has shape {bounds.shape}: give (evaluation,) ELBOs, at least one")
-    axes = axes_or_new(ax, (4.6, 3.2))
-    axes.axhline(bounds[0], color="0.5", linestyle=":", label="Laplace")
-    axes.plot(bounds, color=colour, marker=".", label="natural gradient")
-    axes.set(xlabel="evaluation", ylabel="ELBO (nats)")
-    axes.legend(frameon=False)
-    default_title(axes, "ELBO during the fit")
-    return axes
-
-
-def coverage_curve(draws: ArrayLike, truth: ArrayLike, ax: Any = None, *, colour: Any = SERIES[0]) -> Any:
-    """Coverage of central intervals for differences of true rewards, against their nominal probability.
-
-    Below the diagonal the posterior is overconfident. Differences, because the level of rewards is not identified.
-
-    Parameters
-    ----------
-    draws : (draw, point) of the reward.
-    truth : (point,).
-    ax : axes to draw into.
-    colour : of the curve.
-    """
-    from ethogram.inference.rewards.predictions import difference_coverage
-
-    axes = axes_or_new(ax, (4, 3.6))
-    axes.plot([0, 1], [0, 1], color="0.5", linestyle=":")
-    axes.plot(NOMINAL, difference_coverage(draws, truth, NOMINAL), color=colour, marker=".")
-    axes.set(xlabel="nominal probability", ylabel="coverage of differences", xlim=(0, 1), ylim=(0, 1))
-    default_title(axes, "coverage of reward differences")
+    axes.set(xlabel="reward, deviation from its mean", ylim=(-0.6, len(shown) - 0.4))
+    default_title(axes, f"rewards{' by intent' * (count > 1)}: mean and 90 % interval")
     return axes

@@ -1,7 +1,4 @@
-"""Plots of role models. Every function draws into Matplotlib axes, given (``ax=``) or new, and returns them.
-
-Matplotlib is imported on the first call.
-"""
+"""Plots of role models: emissions, traces of the ELBO, and scores by size."""
 
 from __future__ import annotations
 
@@ -14,21 +11,12 @@ import numpy as np
 
 from ethogram.inference.draws import flat_draws
 from ethogram.inference.sampled_posterior import SampledPosterior
-from ethogram.models.arguments import require_number
 from ethogram.models.data.angles import period_of
 from ethogram.models.data.gaps import lacking
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.emissions import CategoricalEmission
-from ethogram.models.families.exponential_family import PartlyKnown
 from ethogram.models.quick_jit import quick_jit
-from ethogram.plots.axes import (
-    axes_or_new,
-    default_title,
-    draw_percentages,
-    feature_label,
-    legend_beside,
-    read_names,
-)
+from ethogram.plots.axes import axes_or_new, default_title, feature_label, legend_beside, read_names
 from ethogram.plots.colours import SERIES, category_colours
 
 __all__ = [
@@ -36,7 +24,6 @@ __all__ = [
     "role_ellipses",
     "role_marginals",
     "score_curve",
-    "transition_matrix",
 ]
 
 
@@ -52,23 +39,19 @@ def role_ellipses(
     posterior: Any,
     ax: Any = None,
     *,
-    draws: Any = None,
-    deviations: float | int = 1.0,
     features: tuple[int, int] = (0, 1),
     data: Trajectories | None = None,
     names: Sequence[str] | None = None,
 ) -> Any:
     """Axes with the covariance ellipse of every role, and thin ellipses for draws from the posterior.
 
-    The thick ellipse is that of the posterior mean of the role's mean and covariance; its semi-axes are `deviations`
-    standard deviations. The scatter of the thin ones shows the posterior uncertainty.
+    The thick ellipse is that of the posterior mean of the role's mean and covariance; its semi-axes are standard
+    deviations. The scatter of the thin ones, of twenty draws, shows the posterior uncertainty.
 
     Parameters
     ----------
     posterior : with the sites ``mean`` and ``covariance``, such as that of a `RoleHMM` with Gaussian emissions.
     ax : axes to draw into, such as those of `pitch`; limits are kept where something is drawn already.
-    draws : of ``posterior.sample``, one thin ellipse per role and draw; 20 are made where None.
-    deviations : standard deviations of the semi-axes.
     features : indices of the two features.
     data : whose metadata have the names and units of the features, for the labels of the axes; new axes have equal
         scales where both units are known and the same.
@@ -90,10 +73,10 @@ def role_ellipses(
     colours = category_colours(average["mean"].shape[0])
     titles = read_names(names, len(colours))
     places = [(average["mean"], average["covariance"], {"linewidth": 2.0, "zorder": 4})]
-    if draws is None:  # those of an export are made by NumPy, which compiles nothing
-        draws = flat_draws(posterior.draws_for_export(jax.random.key(0), 20).sites)
-        count = len(draws["mean"])
-        draws = {name: site[np.arange(min(count, 20)) * count // 20] for name, site in draws.items()}
+    # Those of an export are made by NumPy, which compiles nothing.
+    draws = flat_draws(posterior.draws_for_export(jax.random.key(0), 20).sites)
+    count = len(draws["mean"])
+    draws = {name: site[np.arange(min(count, 20)) * count // 20] for name, site in draws.items()}
     thin = {"linewidth": 0.6, "alpha": 0.4, "zorder": 2}
     places += [(*pair, thin) for pair in zip(draws["mean"], draws["covariance"], strict=True)]
     for mean, covariance, style in places:
@@ -101,7 +84,7 @@ def role_ellipses(
         matrices = np.asarray(covariance, float)[:, pick][:, :, pick]
         for role, (centre, matrix) in enumerate(zip(centres, matrices, strict=True)):
             variances, directions = np.linalg.eigh(matrix)
-            width, height = 2 * deviations * np.sqrt(variances[::-1])
+            width, height = 2 * np.sqrt(variances[::-1])
             angle = np.degrees(np.arctan2(directions[1, 1], directions[0, 1]))
             look = {"fill": False, "edgecolor": colours[role], **style}
             axes.add_patch(Ellipse(centre, width, height, angle=angle, **look))
@@ -119,44 +102,6 @@ def role_ellipses(
     return axes
 
 
-def transition_matrix(posterior: Any, ax: Any = None, *, mass: float | int = 0.9) -> Any:
-    """Axes with the posterior mean and credible interval of every transition probability, in percent.
-
-    The intervals are exact: the marginals of a Dirichlet row are Beta distributed.
-
-    Parameters
-    ----------
-    posterior : with a block ``transition`` of Dirichlet rows.
-    ax : axes to draw into.
-    mass : probability of the equal-tailed intervals.
-    """
-    if "transition" not in posterior.blocks:
-        raise ValueError(f"posterior has the blocks {sorted(posterior.blocks)}: transition is missing")
-    require_number("mass", mass, above=0, below=1)
-    axes = axes_or_new(ax, (6.5, 6))
-    mean = np.asarray(posterior.mean()["transition"], float)
-    low, high = (_transition_quantile(posterior, mean, end) for end in ((1 - mass) / 2, (1 + mass) / 2))
-    picture = draw_percentages(axes, mean, low, high)
-    axes.set(xticks=range(len(mean)), yticks=range(len(mean)), xlabel="next role", ylabel="role")
-    axes.set_title(f"transition probability per frame, %: mean and {100 * mass:.0f} % interval")
-    axes.figure.colorbar(picture, ax=axes, label="transition probability, %", shrink=0.8)
-    return axes
-
-
-def _transition_quantile(posterior: Any, mean: np.ndarray, share: float) -> np.ndarray:
-    """Quantile of every entry; known and forbidden entries at their value."""
-    from scipy.stats import beta
-
-    block = posterior.blocks["transition"]
-    held = isinstance(block, PartlyKnown)
-    counts = np.asarray((block.block if held else block).standard().concentration, float)
-    rest = counts.sum(axis=-1, keepdims=True) - counts
-    free = (counts > 0) & (rest > 0)
-    if held:
-        free &= ~np.asarray(block.known)[:, None]
-    return np.where(free, beta.ppf(share, np.where(free, counts, 1), np.where(free, rest, 1)), mean)
-
-
 def elbo_traces(result: Any, ax: Any = None) -> Any:
     """Axes with the ELBO trace of every restart, the best one highlighted.
 
@@ -171,17 +116,13 @@ def elbo_traces(result: Any, ax: Any = None) -> Any:
     axes = axes_or_new(ax, (6, 4))
     traces = np.asarray(result.restart_traces, float)
     best = int(np.argmax(result.restart_elbos))
-    for number, trace in enumerate(traces):
-        chosen = number == best
-        axes.plot(
-            result.evaluated,
-            np.where(np.isfinite(trace), trace, np.nan),
-            color=SERIES[2] if chosen else "0.6",
-            linewidth=2 if chosen else 1,
-            marker="." if len(trace) < 3 else None,
-            zorder=3 if chosen else 2,
-            label=f"best of {len(traces)}: {result.restart_elbos[best]:.1f}" if chosen else None,
-        )
+    finite = np.where(np.isfinite(traces), traces, np.nan)
+    marker, label = (
+        "." if traces.shape[1] < 3 else None,
+        f"best of {len(traces)}: {result.restart_elbos[best]:.1f}",
+    )
+    axes.plot(result.evaluated, np.delete(finite, best, axis=0).T, color="0.6", linewidth=1, marker=marker)
+    axes.plot(result.evaluated, finite[best], color=SERIES[2], linewidth=2, marker=marker, label=label)
     final = np.asarray(result.restart_elbos, float)
     final = final[np.isfinite(final)]
     rounding = ROUNDINGS * np.finfo(np.float32).eps * abs(final.max())

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from ethogram.models.data.levels import sequence_levels
 from ethogram.models.data.metadata import SEQUENCE_LABELS, Metadata
-from ethogram.models.data.selection import own_units
 from ethogram.models.data.trajectories import Trajectories, valid_steps
 from ethogram.models.data.write_table import own_times
 from ethogram.plots.axes import read_names
@@ -72,11 +72,11 @@ def readable(seconds: float, least: float | int = 1) -> str:
 
 def _read_times(
     data: Trajectories, at: tuple[np.ndarray, ...]
-) -> tuple[np.ndarray, float, str | None, float, float]:
-    """Starts of the frames `at` as they were given, or else since the start; the length of a frame; unit and seconds.
+) -> tuple[np.ndarray, float, str | None, float]:
+    """Starts of the frames `at` as they were given, or else since the start; the length of a frame; unit and scale.
 
-    The last number is the unit in which times were given, as a multiple of that in which they come back. Dates are days
-    since 1970 in UTC, and have no unit.
+    In seconds where the unit of the times is known, else in that unit; dates are seconds since 1970 in UTC, and have no
+    unit. The scale is the unit of times as they were given.
     """
     metadata, (sequence, step), given = data.metadata, at, own_times(data.times, data.metadata)
     frame = 1.0 if metadata.frame_rate is None else 1 / metadata.frame_rate
@@ -87,29 +87,24 @@ def _read_times(
         each = (np.diff(time) / np.maximum(np.diff(step), 1))[np.diff(sequence) == 0]
         frame, unit = float(np.median(each)) if len(each) else frame, "s" if metadata.time_kind else unit
         if metadata.time_kind == "date":
-            return time / 86400, frame / 86400, None, 86400.0, 1.0
+            return time, frame, None, 1.0
         if time.min() > LATE * (np.ptp(time) + frame):
             time = time - time.min()
     known = unit.lower() if unit.lower() in SECONDS else SPELLED.get(unit.lower().removesuffix("s"), unit)
-    if known not in SECONDS:
-        return time, frame, unit, np.nan, 1.0
-    unit = readable((np.ptp(time) + frame) * SECONDS[known], 3)
-    scale = SECONDS[known] / SECONDS[unit]
-    return time * scale, frame * scale, unit, SECONDS[unit], scale
+    scale = SECONDS.get(known, 1.0)
+    return time * scale, frame * scale, "s" if known in SECONDS else unit, scale
 
 
-def _labelled(data: Trajectories, field: str) -> tuple[np.ndarray, list[str]]:
-    """Codes (sequence,) of agents, groups or subjects, from 0 in the order of their numbers, and their names."""
-    if getattr(data, field) is None:
-        raise ValueError(f"by={field!r} needs data.{field}, which is None: label the sequences")
-    labels = np.asarray(getattr(data, field)).astype(np.int64)
-    own = own_units(labels) if field == "agent" else np.where(labels < 0, labels.max() + 1, labels)
-    _, first, code = np.unique(own, return_index=True, return_inverse=True)
-    known = dict(enumerate(getattr(data.metadata, SEQUENCE_LABELS[field]) or ()))
-    lacking = "sequence {}" if field == "agent" else f"no {field}"
-    return code, [
-        lacking.format(at) if labels[at] < 0 else known.get(labels[at], str(labels[at])) for at in first
-    ]
+def _labelled(data: Trajectories, name: str, values: Any = None) -> tuple[np.ndarray, list[str]]:
+    """Codes (sequence,) of agents, or of levels as `sequence_levels` has them, and their names."""
+    import pandas
+
+    level = sequence_levels(data, name, values)
+    other = "sequence {}" if name == "agent" else f"no {name}"
+    names = [other.format(at) if pandas.isna(each) else str(each) for at, each in enumerate(level)]
+    every = list(dict.fromkeys([*map(str, level.categories), *names]))
+    found = pandas.Categorical(names, every).remove_unused_categories()
+    return found.codes, list(found.categories)
 
 
 def _end_to_end(frames: Any, frame: float, sparse: float | int = 0) -> np.ndarray | None:
@@ -129,17 +124,17 @@ def _end_to_end(frames: Any, frame: float, sparse: float | int = 0) -> np.ndarra
     return frames["time"] + shift.droplevel(line)[frames["sequence"]].to_numpy()
 
 
-def _moment(value: Any, unit: str | None, second: float, scale: float | int, metadata: Metadata) -> float:
-    """An end of a window in units of the axis, from a number times `scale`, a date or a duration."""
+def _moment(value: Any, unit: str | None, scale: float, metadata: Metadata) -> float:
+    """An end of a window on the scale of `_read_times`, from a number times `scale`, a date or a duration."""
     import pandas
 
     try:
         if unit is None:
             moment = pandas.Timestamp(value)
             moment = moment if moment.tzinfo else moment.tz_localize(metadata.time_zone or "UTC")
-            return moment.timestamp() / second
+            return moment.timestamp()
         known = isinstance(value, int | float | np.number)
-        return float(value) * scale if known else pandas.Timedelta(value).total_seconds() / second
+        return float(value) * scale if known else pandas.Timedelta(value).total_seconds()
     except (ValueError, TypeError) as error:
         wanted = "dates" if unit is None else "numbers in the unit of the times, or durations"
         raise ValueError(f"window has the end {value!r}: give {wanted}") from error
@@ -147,20 +142,12 @@ def _moment(value: Any, unit: str | None, second: float, scale: float | int, met
 
 def _sorting(by: Any, data: Trajectories, frames: Any, rows: list[str], names: list[str]) -> Any:
     """What rows are sorted by: numbers (row,), and the names of their levels, None for shares of a label."""
-    if isinstance(by, str) and by in ("group", "subject"):
-        code, levels = _labelled(data, by)
+    if by in (*SEQUENCE_LABELS, "sequence") or isinstance(by, Mapping):
+        code, levels = _labelled(data, *(next(iter(by.items())) if isinstance(by, Mapping) else (by,)))
         of_row = frames.groupby("row")["sequence"].first().map(lambda sequence: code[sequence])
         return of_row.reindex(range(len(rows)), fill_value=0).to_numpy(), levels
-    if isinstance(by, Mapping):
-        inner = next(iter(by.values()), None)
-        level = {str(key): str(value) for key, value in (inner if isinstance(inner, Mapping) else by).items()}
-        lacking = [name for name in rows if name not in level]
-        if lacking:
-            raise ValueError(f"by has no level of {lacking[0]!r}: give one for each of {rows}")
-        levels = list(dict.fromkeys(level.values()))
-        return np.array([levels.index(level[name]) for name in rows]), levels
     if str(by) not in names:
-        raise ValueError(f"by is {by!r}: give 'group', 'subject', one of {names}, or a level for each row")
+        raise ValueError(f"by is {by!r}: give 'group', 'subject', one of {names}, or levels of your own")
     share = (frames["label"] == names.index(str(by))).groupby(frames["row"]).mean()
     return -share.reindex(range(len(rows)), fill_value=0).to_numpy(), None
 
@@ -193,19 +180,14 @@ def read_timeline(
     at = np.nonzero(np.asarray(valid_steps(data)) & np.asarray(data.observed) & (every >= 0))
     if not len(at[0]):
         raise ValueError(f"{argument} has no recorded frame: there is nothing to show")
-    time, frame, unit, second, scale = _read_times(data, at)
-    limits, inside = None, np.ones(len(time), bool)
+    time, frame, unit, scale = _read_times(data, at)
+    limits, inside, span = None, np.ones(len(time), bool), np.ptp(time) + frame
     if window is not None:
         if isinstance(window, str) or len(window) != 2:
             raise ValueError(f"window is {window!r}: give its start and its stop")
-        low, high = (_moment(each, unit, second, scale, metadata) for each in window)
+        low, high = (_moment(each, unit, scale, metadata) for each in window)
         inside = (time > low - frame / 2) & (time < high)
-        if unit in SECONDS:
-            unit = readable(min(high - low, np.ptp(time) + frame) * second, 3)
-            change, second = second / SECONDS[unit], SECONDS[unit]
-            time, frame, low, high = time * change, frame * change, low * change, high * change
-            scale *= change
-        limits = low, high
+        limits, span = (low, high), min(high - low, span)
     count, of_agents = data.num_sequences, data.agent is not None
     row, rows = _labelled(data, "agent") if of_agents else (np.arange(count), [str(i) for i in range(count)])
     group, groups = (np.zeros(count, int), [""]) if data.group is None else _labelled(data, "group")
@@ -216,18 +198,16 @@ def read_timeline(
     panel = group if recurs else np.zeros(count, int)
     frames = pandas.DataFrame({"sequence": at[0], "time": time, "label": every[at]})
     frames["row"], frames["panel"] = row[at[0]], panel[at[0]]
-    axis = f"time since start ({unit})" if data.times is None or time.min() == 0 else f"time ({unit})"
+    axis = "time since start ({})" if data.times is None or time.min() == 0 else "time ({})"
     moved = _end_to_end(frames[inside], frame) if inside.any() else None
     if moved is None and window is None and not recurs:
         moved = _end_to_end(frames, frame, SPARSE)
-        if moved is not None and unit is None:
-            unit = readable(np.ptp(moved) * second, 3)
-            scale, second = second / SECONDS[unit], SECONDS[unit]
-            moved, frame = moved * scale, frame * scale
+        if moved is not None:
+            unit, span = unit or "s", np.ptp(moved)
     if moved is not None and unit is None:  # dates stay: each sequence has a row
         frames["row"], rows = at[0], [f"{rows[own]}, {number}" for number, own in enumerate(row)]
     elif moved is not None:
-        frames.loc[inside, "time"], axis, limits = moved, f"time ({unit}, sequences end to end)", None
+        frames.loc[inside, "time"], axis, limits = moved, "time ({}, sequences end to end)", None
 
     agents_given = rows if agents is None else [agents] if isinstance(agents, str | int) else agents
     wanted = [str(each) for each in agents_given]
@@ -252,9 +232,7 @@ def read_timeline(
     keep = (frames["row"] >= 0) & inside
     if not keep.any():
         ends = [frames["time"].min(), frames["time"].max()]
-        about = [
-            f"{each / scale:g}" if unit else str(np.datetime64(round(each * second), "s")) for each in ends
-        ]
+        about = [f"{each / scale:g}" if unit else str(np.datetime64(round(each), "s")) for each in ends]
         raise ValueError(
             f"window {window!r} has no recorded frame of {rows}: all are from {about[0]} to {about[1]}"
         )
@@ -264,12 +242,10 @@ def read_timeline(
         limits, starts = None, own.min()
         groups = [groups[each] for each in starts.index]
         if unit is None:
-            dates = pandas.to_datetime(starts, unit="D", utc=True).dt.tz_convert(metadata.time_zone or "UTC")
+            dates = pandas.to_datetime(starts, unit="s", utc=True).dt.tz_convert(metadata.time_zone or "UTC")
             groups = [f"{name}\n{date:%Y-%m-%d %H:%M}" for name, date in zip(groups, dates, strict=True)]
-            unit = readable((own.max() - starts).max() * second, 3)
-            scale, second = second / SECONDS[unit], SECONDS[unit]
-            frames["time"], frame = (frames["time"] - frames["panel"].map(starts)) * scale, frame * scale
-            axis = f"time since start ({unit})"
+            unit, span, axis = "s", (own.max() - starts).max(), "time since start ({})"
+            frames["time"] -= frames["panel"].map(starts)
     parts = [part for _, part in frames.groupby("panel")]
     if len(parts) > MOST_PANELS:
         left_out.append(f"{MOST_PANELS} of {len(parts)} groups")
@@ -277,17 +253,21 @@ def read_timeline(
     with_start = zip(parts, first, strict=False)
     places = [np.rint((part["time"] - low) / frame).astype(int) for part, low in with_start]
     several = max(-(-sum(int(place.max()) + 1 for place in places) // most), 1)
+    column = several * frame
+    known = unit if unit not in (None, "s") else readable(column)
+    lasting = f"{column / SECONDS.get(known, 1):.3g} {known}" if several > 1 else None
+    unit = readable(span, 3) if unit == "s" else unit
+    second = SECONDS["days"] if unit is None else SECONDS.get(unit, 1.0)
     panels = []
     for name, low, part, place in zip(groups, first, parts, places, strict=False):
         found = _columns(part["row"], place // several, part["label"], chance[at][part.index], len(rows))
-        panels.append(Panel(name, low, *found))
+        panels.append(Panel(name, low / second, *found))
     zone = pandas.Timestamp(0, tz=metadata.time_zone).tzinfo if unit is None else None
-    axis = axis if unit else f"date ({metadata.time_zone})" if zone else "date"
-    column, lasting = several * frame, None
-    if several > 1:
-        known = unit if np.isnan(second) else readable(column * second)
-        lasting = f"{column if np.isnan(second) else column * second / SECONDS[str(known)]:.3g} {known}"
-    return Timeline(rows, levels, panels, limits, column, lasting, unit, zone, axis, titles, used, left_out)
+    axis = axis.format(unit) if unit else f"date ({metadata.time_zone})" if zone else "date"
+    shown = None if limits is None else (limits[0] / second, limits[1] / second)
+    return Timeline(
+        rows, levels, panels, shown, column / second, lasting, unit, zone, axis, titles, used, left_out
+    )
 
 
 def _columns(

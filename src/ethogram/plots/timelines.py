@@ -59,14 +59,11 @@ def role_timelines(
         video), whatever that of the axis, or as durations such as ``"5 min"``; all where None. Of sequences that stand
         end to end it is a window of each, in its own times.
     agents : the rows to show, from above: names of agents, or numbers of sequences; all where None.
-    by : what sorts the rows: ``"group"`` or ``"subject"``; a role (its name), whose largest share stands above; or a
-        level for each row, such as ``{"genotype": {"m1": "wt", "m2": "ko"}}``. By default the order of the labels.
+    by : what sorts the rows: ``"group"`` or ``"subject"``; a role (its name), whose largest share stands above; or
+        levels of your own, as of :meth:`ethogram.Fit.time_budget`: ``{"genotype": {"m1": "wt", "m2": "ko"}}``. By
+        default the order of the labels.
     names : of the roles; their numbers where None.
     name : what the labels are.
-
-    Raises
-    ------
-    ValueError : no recorded frame lies in the window, or a row, a level or a state is unknown.
     """
     from matplotlib.patches import Patch
 

@@ -46,14 +46,13 @@ def truth(fit: ethogram.Fit, query: ethogram.MarginalMAP) -> list[tuple[str, str
 
 def draw(fit: ethogram.Fit, query: ethogram.MarginalMAP, figure: Any) -> None:
     """Incumbents of the hybrid method and of the baselines over time."""
-    traces = {"hybrid": fit.result.trace}
+    results = {"hybrid": fit.result}
     for method, name in BASELINES.items():
-        found = ethogram.fit(jax.random.key(0), query, method=method, time_limit=SECONDS)
-        traces[name] = found.result.trace
+        results[name] = ethogram.fit(jax.random.key(0), query, method=method, time_limit=SECONDS).result
     axes = figure.subplots()
-    anytime_curves(traces, axes, until=SECONDS, best=uai_networks.KNOWN[NAME].log_probability)
+    anytime_curves(results, axes, best=uai_networks.KNOWN[NAME].log_probability)
     axes.set_title(f"{NAME}, {uai_networks.KNOWN[NAME].about}; dashed: optimum")
-    figure.legend(loc="outside lower center", ncols=len(traces), frameon=False)
+    figure.legend(loc="outside lower center", ncols=len(results), frameon=False)
 
 
 EXAMPLE = Example(

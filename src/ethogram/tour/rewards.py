@@ -70,8 +70,10 @@ def draw(fit: ethogram.Fit, world: objectworld.ObjectWorld, figure: Any) -> None
         cmap="magma",
     )
     spread.set_title("posterior sd; rings: demonstrations")
-    plots.coverage_curve(draws["reward"], world.reward, coverage)
-    coverage.set_title("coverage of the true differences")
+    nominal = np.linspace(0.05, 0.95, 19)
+    coverage.axline((0, 0), slope=1, color="0.5", linestyle=":")
+    coverage.plot(nominal, difference_coverage(draws["reward"], world.reward, nominal), ".-")
+    coverage.set(xlabel="nominal probability", ylabel="coverage", title="coverage of the true differences")
 
 
 EXAMPLE = Example(

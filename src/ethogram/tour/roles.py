@@ -73,7 +73,7 @@ def draw(fit: ethogram.Fit, plays: football.FootballPlays, figure: Any) -> None:
     posterior, found = fit.result.posterior, fit.states()
     plots.role_ellipses(posterior, plots.pitch(axes["pitch"]), data=plays.data)
     axes["pitch"].set(xlim=(-40, 40), ylim=(-30, 30), title="roles: one standard deviation; thin: draws")
-    plots.transition_matrix(posterior, axes["matrix"])
+    plots.transition_intervals(fit.transitions(per="frame"), axes["matrix"])
     plots.elbo_traces(fit.result, axes["traces"])
     axes["traces"].set_title("ELBO of each restart")
     plots.role_timelines(found.path, found.probability, plays.data, axes["time"])

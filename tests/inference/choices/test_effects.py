@@ -89,6 +89,24 @@ def test_subjects_use_their_own_values():
     np.testing.assert_allclose(paid.median, [0.7 / 0.4, -0.2], rtol=1e-6)
 
 
+def test_bands_print_their_names_and_units():
+    names = Metadata(
+        feature_names=["hours", "price"], feature_units=["h", "euro"], action_names=["bus", "car"]
+    )
+    data, samples = decisions(metadata=names), {"theta": constant([-0.7, -0.4])}
+    paid = willingness_to_pay(MODEL, samples, data, "hours", "price")
+    title = "willingness to pay, euro per h of hours: posterior mean, median and 90 % interval"
+    assert repr(paid).splitlines()[0] == title and repr(paid).split()[-5:] == ["hours"] + ["-1.75"] * 4
+    slopes = marginal_effects(MODEL, samples, data, "price").to_table()
+    assert slopes.index.names == ["share of", "price of"] and slopes.loc[("bus", "car"), "mean"] > 0
+    nameless = willingness_to_pay(MODEL, samples, decisions(metadata=Metadata()), 0, 1)
+    assert "units of feature 1 per unit of feature 0" in repr(nameless)
+    each = willingness_to_pay(
+        MODEL, {"theta": constant([[-0.7, -0.4]] * 2)}, decisions(subject=np.arange(30) % 2), 0, 1
+    )
+    assert each.to_table().loc[("hours", "1"), "median"] == pytest.approx(-1.75)
+
+
 def test_a_slot_without_options_has_no_elasticity():
     data = decisions(legal=np.broadcast_to([True, False], (30, 2)))
     samples = {"theta": constant([0.7, -0.4])}

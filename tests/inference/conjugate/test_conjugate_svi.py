@@ -155,6 +155,21 @@ def test_convergence_is_reported_as_it_is(symbol_model, symbols):
     assert again.step > done.step
 
 
+@pytest.mark.slow
+def test_units_that_bring_the_elbo_near_zero_take_as_many_iterations():
+    roles = (np.arange(200) // 10 % 2).reshape(4, 50)
+    frames = np.random.default_rng(0).normal(1.5 * roles[..., None], size=(4, 50, 2))
+
+    def in_units(size):
+        emission = GaussianEmission(2, mean=np.zeros(2), scale=size**2)
+        return fit(RoleHMM(3, emission), Trajectories.from_list(list(frames * size)), 1000)
+
+    one = in_units(1.0)
+    near_zero = in_units(np.exp(one.elbo[-1] / frames.size))
+    assert abs(near_zero.elbo[-1]) < 1e-3 * abs(one.elbo[-1]) and one.converged and near_zero.converged
+    assert one.step <= near_zero.step <= 1.3 * one.step
+
+
 def test_convergence_of_stochastic_steps_is_over_whole_intervals(symbol_model, symbols):
     model, data = symbol_model(), symbols()
     assert fit(model, data, 400, step_size=lambda step: 1.0, evaluate_every=20).converged

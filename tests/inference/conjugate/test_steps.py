@@ -124,7 +124,9 @@ def test_settled():
     elbo = np.array([-100.0, -100.0, -100.0, 0.0, -np.inf, np.nan])
     latest = np.array([-100.0, -100.05, -101.0, 0.0, -np.inf, -1.0])
     with np.errstate(invalid="ignore"):
-        found = settled(elbo, latest, 1e-3)
+        found = settled(elbo, latest, 1e-3, 10.0)
         np.testing.assert_array_equal(found, [True, True, False, True, False, False])
-        assert not np.any(settled(elbo, latest, 0.0))
-        assert not np.any(settled(elbo, np.full(6, -np.inf), 1e9)[:4])
+        assert not np.any(settled(elbo, latest, 0.0, 10.0))
+        assert not np.any(settled(elbo, np.full(6, -np.inf), 1e9, 10.0)[:4])
+        near_zero = settled(np.array([0.02, -0.02]), np.array([0.029, -0.031]), 1e-3, 10.0)
+        np.testing.assert_array_equal(near_zero, [True, False])

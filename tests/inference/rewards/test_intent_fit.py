@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import warnings
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +14,7 @@ import pytest
 from scipy.special import digamma, gammaln
 
 import ethogram
+from ethogram.fits import fit_object
 from ethogram.fits.fit_object import Fit
 from ethogram.fits.methods import _aligned
 from ethogram.inference.export import to_arviz
@@ -32,6 +34,7 @@ from ethogram.models.mdps.mdp import MDP
 from ethogram.models.mdps.soft_policy import read_demonstrations
 from ethogram.models.rewards import GPIRL, IntentChain
 from ethogram.models.rewards.intent_chain import chain_prior
+from ethogram.models.rewards.intent_scores import IntentScores
 
 CORRIDOR = MDP.deterministic([[0, 1], [0, 2], [1, 2]], discount=0.9)
 DATA = Trajectories.from_list(
@@ -284,6 +287,40 @@ def relabelled(posterior):
 
 def as_fit(result, method="natural_gradient"):
     return Fit(MODEL, DATA, method, "", result, 1.0, jax.random.key(7))
+
+
+def test_paths_are_drawn_from_the_model_with_its_chain(monkeypatch):
+    asked = []
+    monkeypatch.setattr(Fit, "states", lambda *_: SimpleNamespace(probability=None))
+    monkeypatch.setattr(
+        fit_object, "sampled_paths", lambda key, model, *_: asked.append(model) or np.zeros(1)
+    )
+    sites = {"reward": np.zeros((1, 3, 2, 3)), "initial": np.full((1, 3, 2), 0.5)}
+    as_fit(SampledPosterior(MODEL, sites, {}), "nuts").sample_paths()
+    assert isinstance(asked[0], IntentScores)
+
+
+@pytest.mark.slow
+def test_tables_of_intents_are_those_of_all_paths():
+    """Draws of one value: shares within five errors of enumerated ones, of paths of 11 steps."""
+    reward = np.array([[2.0, 0.0, -1.0], [-1.0, 0.0, 2.0]])
+    chain = {"initial": np.array([0.3, 0.7]), "transition": np.array([[0.8, 0.2], [0.3, 0.7]])}
+    log_policy = np.asarray(MODEL.agent(jnp.asarray(reward)).log_policy)
+    expected = np.zeros(2)
+    for states, actions, length in zip(DATA.states, DATA.actions, DATA.lengths, strict=True):
+        weight = {}
+        for path in paths_of(length):
+            weight[path] = chain["initial"][path[0]] * np.prod(
+                [chain["transition"][move] for move in itertools.pairwise(path)]
+            )
+            for intent, state, action in zip(path, states, actions, strict=False):
+                weight[path] *= np.exp(log_policy[intent, state, action]) if action >= 0 else 1
+        for path, value in weight.items():
+            expected += np.bincount(path, minlength=2) * value / sum(weight.values())
+    sites = {"reward": reward, "policy": np.exp(log_policy), **chain}
+    draws = {name: np.tile(x, (1, 400, *[1] * x.ndim)) for name, x in sites.items()}
+    found = as_fit(SampledPosterior(MODEL, draws, {}), "nuts").time_budget(num_draws=400)
+    np.testing.assert_allclose(found["mean"], expected / DATA.lengths.sum(), atol=5 * 0.25 / 20)
 
 
 @pytest.mark.slow

@@ -79,17 +79,6 @@ def test_snap_moves_times_to_the_grid_and_tells(make):
         read(table, snap=True, step=None)
 
 
-def test_a_value_far_outside_is_told_once():
-    x = np.linspace(0, 50, 40)
-    x[[7, 8]] = 15_000, 14_000
-    table = {"who": ["A"] * 40, "when": np.arange(100, 140), "x": x}
-    with pytest.warns(UserWarning) as caught:
-        Trajectories.from_table(table, sequence="who", time="when", features="x", step=1)
-    assert len(caught) == 1 and caught[0].filename == __file__
-    for words in ("(A)", "107", "'x'", "15000"):
-        assert words in str(caught[0].message)
-
-
 DATES = [
     datetime.datetime(2024, 3, 31, 0, 59, s, tzinfo=datetime.UTC).astimezone(PARIS) for s in (0, 1, 2, 1, 2)
 ]
@@ -160,12 +149,3 @@ def test_episodes_with_times_share_the_clock_of_their_group():
     times = [[0, 1, 2], [1, 2]]
     data = Trajectories.from_episodes(map(Episode, times), time=times, step=1, group=[0, 0])
     assert data.observed.tolist() == [[True] * 3, [False, True, True]]
-
-
-def test_lengths_of_a_dataset_are_whole_numbers():
-    import xarray as xr
-
-    x = (("sequence", "time", "feature"), np.zeros((2, 1, 1)))
-    for lengths in (np.array([None, None], object), np.array([1.0, 1.0])):
-        with pytest.raises(TypeError, match="lengths has dtype"):
-            Trajectories.from_xarray(xr.Dataset({"observations": x, "lengths": (("sequence",), lengths)}))

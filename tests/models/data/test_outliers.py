@@ -28,10 +28,11 @@ def test_a_spike_of_15_km_in_a_second_is_named(at):
     """Within the interquartile ranges of the positions, at either end of the track, and of several frames."""
     track = walk()
     track[list(at), 0] += 15000
-    (line,) = said(walk(seed=1), track, metadata=Metadata(feature_names=("east", "north")))
-    assert f"{len(at)} positions, the first in sequence 1 at step {at[0]}, are out of reach" in line
-    (line,) = said(walk(seed=1)[:, :1], track[:, :1], metadata=Metadata(feature_names=("depth",)))
-    assert "feature 'depth' of sequence 1 is" in line and "a usual one" in line
+    for names, hint in ((("east", "north"), True), (("depth",), False)):
+        tracks = (each[:, : len(names)] for each in (walk(seed=1), track))
+        (line,) = said(*tracks, metadata=Metadata(feature_names=names))
+        assert f"feature {names[0]!r} of sequence 1 is" in line and "a usual one" in line
+        assert ("max_speed=" in line) == hint
 
 
 def test_a_spike_beside_a_gap_and_a_value_far_outside():

@@ -10,7 +10,7 @@ from __future__ import annotations
 import pandas
 import polars
 import pytest
-from numpy import array, inf, isnan, nan
+from numpy import array, isnan, nan
 from numpy.random import default_rng
 from numpy.testing import assert_array_equal
 
@@ -190,12 +190,3 @@ def test_long_and_wide_tables_of_choices_agree(tmp_path):
             other = Decisions.from_wide(table, features={"cost": pool}, choice="taken", metadata=names)
             assert_array_equal(other.features, one.features)
             assert other.choice.tolist() == chosen.tolist() and other.legal.tolist() == there.tolist()
-
-
-def test_what_floats_cannot_tell_apart_is_refused_in_every_kind():
-    for make in (dict, pandas.DataFrame, polars.DataFrame):
-        for identifier in (1e16, -(2.0**53)):
-            with pytest.raises(ValueError, match=r"from 2\*\*53 on"):
-                Trajectories.from_table(
-                    make({"id": [identifier, 2.0], "x": [1.0, inf]}), sequence="id", features="x"
-                )

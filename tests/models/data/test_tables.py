@@ -241,20 +241,6 @@ def test_bad_tables_are_named(make, columns, options, error, message):
         read(make(GAMES | columns), **options)
 
 
-@pytest.mark.parametrize(
-    ("table", "error", "message"),
-    [
-        ([[1.0]], TypeError, "table is list: give a DataFrame"),
-        ({}, ValueError, "table has no rows"),
-        ({"x": []}, ValueError, "table has no rows"),
-        ({"x": [1.0], "y": [1.0, 2.0]}, ValueError, r"column 'y' has shape \(2,\), not \(1,\)"),
-    ],
-)
-def test_things_that_are_no_tables(table, error, message):
-    with pytest.raises(error, match=message):
-        Trajectories.from_table(table, features=["x", "y"])
-
-
 def test_interleaved_agents_ask_for_their_column():
     table = {"t": [0, 0, 1, 1], "who": ["p", "q", "p", "q"], "x": [0.0, 1.0, 2.0, 3.0]}
     with pytest.raises(ValueError, match="name more columns in sequence="):

@@ -173,6 +173,10 @@ def test_foreign_datasets_need_the_dims_only():
                 ([0.0, np.nan], "states has dtype float64: make them .*, with -1 for what is missing"),
             )
         ),
+        *(
+            (whole().to_xarray().assign(lengths=("sequence", lengths)), {}, TypeError, "lengths has dtype")
+            for lengths in (np.full(4, None), np.ones(4))
+        ),
         (whole().to_xarray(), dict(missing="no"), ValueError, "missing must be 'error' or 'nan'"),
         (
             whole().to_xarray().drop_vars("observed").isel(time=slice(2)),

@@ -107,6 +107,10 @@ def test_a_prior_far_from_the_data_warns(emission, message):
     data, _ = simulated(0, offset=300.0)
     with pytest.warns(UserWarning, match=message):
         emission().bind(data, 2)
+    with pytest.warns(
+        UserWarning, match=message
+    ):  # as where "refresh" looks up the sites of the numpyro model
+        jax.eval_shape(lambda: emission().bind(data, 2))
 
 
 def test_a_prior_near_the_data_is_silent():

@@ -206,7 +206,7 @@ def test_bad_traces_are_named(trace_oracle):
 
     cases = [
         (broken("states", (0, 1), 3), r"data.states\[0, 1\] is 3, outside 0..2"),
-        (broken("states", (0, 1), -1), "a trace cannot miss a state"),
+        (broken("states", (0, 1), -1), "where one is missing"),
         (broken("actions", (0, 2), 2), r"data.actions\[0, 2\] is 2, outside -1..1"),
         (broken("stay", (0, 2), 1), r"data.stay\[0, 2\] is given for the last step"),
         (good._replace(states=None), "data.states is None"),

@@ -212,12 +212,16 @@ even = np.full((2, 2), 0.5)
 closed = [[True, False], [True, True]]
 
 
+three = MDP.dense(np.full((3, 2, 3), 1 / 3), discount=0.9)
+
+
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
         (lambda w: optimal_values(MDP.dense(two), np.ones(2)), ValueError, "mdp.discount is 1.0: over an infinite"),
         (lambda w: optimal_values(two, np.ones(2)), TypeError, "mdp"),
         (lambda w: optimal_values(w, np.ones(3)), ValueError, r"reward has shape \(3,\): the last axis"),
+        (lambda w: optimal_values(three, np.ones((3, 2, 3))), ValueError, "as of state, action and next state: give"),
         (lambda w: optimal_values(w, [0.0, np.nan]), ValueError, r"reward\[1\] is not finite"),
         (lambda w: optimal_values(w, np.ones(2), tol=0.0), ValueError, "tol must be greater than 0"),
         (lambda w: optimal_values(w, np.ones(2), max_steps=0), ValueError, "max_steps must be at least 1"),

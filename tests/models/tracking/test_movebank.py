@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from ethogram import tracking
-from ethogram.models.data import step_and_turn
-from ethogram.models.tracking.movebank import EARTH, project
+from ethogram.models.tracking.movebank import project
 
+EARTH = 6371008.8
 HEADER = "event-id,visible,timestamp,location-long,location-lat,sensor-type,individual-local-identifier\n"
 ROWS = """1,true,2010-05-01 12:00:00.000,24.10,-1.50,gps,Ngele
 3,true,2010-05-01 14:01:00.000,24.12,-1.52,gps,Ngele
@@ -44,6 +44,14 @@ def test_outliers_gaps_and_rows_without_positions_are_missing(path):
     assert any("1 rows that are marked as outliers" in line for line in said)
     only, _ = read(path, individuals=["Olga"])
     assert only.metadata.agent_names == ("Olga",)
+
+
+def test_dates_are_in_utc_or_in_the_zone_that_is_asked_for(path):
+    assert read(path)[0].to_table()["time"].dt.hour.tolist()[:2] == [12, 14]
+    data, _ = read(path, time_zone="Africa/Nairobi")
+    assert data.to_table()["time"].dt.hour.tolist()[:2] == [15, 17]
+    with pytest.raises(ValueError, match="time_zone is 'Nairobi': give a name such as 'Africa/Nairobi'"):
+        tracking.read_movebank(path, step="1h", time_zone="Nairobi")
 
 
 def test_marks_of_older_tables(tmp_path):
@@ -174,12 +182,3 @@ def test_rows_without_a_position_neither_set_the_clock_nor_clash():
     assert data.observations[0, [0, 1, 3], 0].tolist() == [1.0, 2.0, 3.0]
     with pytest.raises(ValueError, match="no row of an animal with a position"), pytest.warns(UserWarning):
         tracking.read_movebank(table, step="1h", individuals=[6])
-
-
-@pytest.mark.filterwarnings("ignore:sequence 0, agent 'Ngele', has no observed frame")
-def test_steps_of_positions_in_degrees_follow_great_circles(path):
-    """As those of positions in metres, which lie in a plane."""
-    degrees, _ = read(path)
-    metres, _ = read(path, metres=True)
-    found, plane = (step_and_turn(data, zero_steps="missing").observations for data in (degrees, metres))
-    np.testing.assert_allclose(found[..., 0] * 1000, plane[..., 0], rtol=1e-3)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas
@@ -70,7 +71,7 @@ def results_of(tracks, tmp_path, capsys):
     assert main([*words, "--num-roles", "1:2"]) == 0
     said = capsys.readouterr().out
     read = "gaps: 1, longest: 2 frames; missing frames without a row: 2; frames that lack a feature: 1 without x."
-    assert f"6 sequences, 96 frames, 2 missing; features x, y; {read}" in said
+    assert f"6 sequences, 96 frames, 2 missing; a frame every 1 unit of time; features x, y; {read}" in said
     assert {path.name for path in out.iterdir()} == FILES
     found = ethogram.load(out / "fit.ethogram")
     assert found.model.num_roles == 2 and found.data.metadata.name == "tracks.csv"
@@ -148,6 +149,18 @@ def test_scores_of_peers_are_printed_beside_those_of_intents(monkeypatch, capsys
     assert first.split() == ["up", "to", "3", "intents", "-0.7500", "0.0000"]
     assert second.split() == ["p(a", "|", "s)", "-0.5000", "0.0200"]
     assert seen == {"restarts": 2}
+
+
+def test_tables_have_positions_of_steps_and_durations_in_hours():
+    dates = [f"2024-05-01 0{hour}:00" for hour in range(3)]
+    table = pandas.DataFrame({"t": dates, "x": [0.0, 3.0, 3.0], "y": [0.0, 4.0, 5.0]})
+    positions = Trajectories.from_table(table, time="t", features=["x", "y"])
+    steps = ethogram.step_and_turn(positions)
+    found = SimpleNamespace(states=lambda: SimpleNamespace(to_table=steps.to_table), data=steps)
+    tables = fit_results._tables(found, Program(steps, (), None, positions=positions), "roles")
+    assert tables["states.csv"]()[["step", "x", "y"]].to_numpy().tolist() == [[5, 0, 0], [1, 3, 4]]
+    bouts = pandas.DataFrame({"duration": pandas.to_timedelta(["90min"]), "frames": [3]})
+    assert fit_results._in_hours(bouts).to_dict("list") == {"duration_hours": [1.5], "frames": [3]}
 
 
 CASES = {

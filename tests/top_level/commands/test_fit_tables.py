@@ -114,6 +114,7 @@ TRIPS = "trip,mode,hours,taken\n7,car,1,0\n7,bus,2.5,1\n9,bus,3,0\n9,walk,.5,1\n
         ),
         (WALKS, "--model intents --sequence walk --agent walk --states s --actions a --seed 3".split()),
         (TRIPS, "--model choices --decision trip --option mode --chosen taken --features hours".split()),
+        (TRIPS, "--model choices --decision trip --subject trip --chosen taken --features hours".split()),
         (
             WALKS,
             "--model rewards --sequence walk --states s --actions a --discount .9 --transitions moves.csv".split(),
@@ -170,6 +171,29 @@ def test_steps_and_turns_of_positions(reached, tmp_path, capsys):
     assert "--step-and-turn: positions[0, 0]" in said and "pass --zero-steps missing, or" in said
 
 
+def test_warnings_name_flags():
+    warning = "33 positions are out of reach: set them to NaN, or pass max_speed="
+    assert fit_tables.as_flags(warning).endswith("or pass --max-speed")
+    assert fit_tables.as_flags('pass missing="nan"') == "pass --missing nan"
+
+
+def test_labels_are_read_from_names_of_files(reached, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("a1_wt", "a2_ko"):
+        (tmp_path / f"{name}.csv").write_text("x\n1\n2\n")
+    words = ["--model", "roles", "--num-roles", "1", "--features", "x"]
+    words += ["--agent", r"file:(a\d)", "--group", "file:_(wt|ko)", "--subject", "file"]
+    assert main(["fit", "*.csv", "--out", "out", *words]) == 2
+    data = reached["data"].metadata
+    assert (data.agent_names, data.group_names) == (("a1", "a2"), ("ko", "wt"))
+    assert data.subject_names == ("a1_wt", "a2_ko")
+    arguments = command_line._parser().parse_args(["fit", "*.csv", "--out", "out", *words])
+    code = call_as_code(
+        jax.random.key(0), reached["model"], None, "auto", {}, fit_tables.read_models(arguments).lines
+    )
+    assert code.startswith("import re\n") and "agent=re.compile('(a\\\\d)')" in code
+
+
 def test_files_of_tracking_have_readers(reached, tmp_path):
     """Movebank in metres, or as steps in kilometres; of DeepLabCut the keypoints that are asked for."""
     table = "timestamp,location-long,location-lat,individual-local-identifier\n"
@@ -202,7 +226,10 @@ def test_choices_of_a_long_table(reached, tmp_path):
     words += ["--features", "hours", "--kappa", "4", "--setting", "num_chains=2"]
     model, data = fit_of(reached, tmp_path, table, *words)
     assert data.features[..., 0].tolist() == [[2.5, 1, 0], [3, 0, 0.5]] and data.choice.tolist() == [0, 2]
-    assert (model.kappa, model.kind) == (4.0, "features")
+    assert (model.kappa, model.kind, model.action_rewards) == (4.0, "features", True)
+    words += ["--constants", "no", "--units", "h"]
+    model, data = fit_of(reached, tmp_path, table, *words)
+    assert not model.action_rewards and data.metadata.feature_units == ("h",)
     assert reached["settings"] == {"progress_bar": False, "num_chains": 2}
 
 

@@ -61,16 +61,16 @@ def test_levels_are_hours_in_the_zone_and_ones_own(data):
 
 
 def test_dwell_times_and_transitions_end_at_gaps_and_usage_does_not(data):
-    used = behaviour.usage(counted(data), 0.9, None)
+    used = behaviour.usage(counted(data), data, 0.9, None)
     # A walk of the first draw outlasts the gap.
     starts = np.array([[2 + 1, 1 + 1], [1 + 1, 2 + 1]])  # (draw, state)
     assert used["mean"].to_numpy() == pytest.approx((starts / starts.sum(1, keepdims=True)).mean(0))
     pairs = np.array([[[2, 1], [2, 1]], [[2, 1], [1, 2]]])  # of neighbours that are both recorded
-    every = behaviour.transitions(counted(data), "frame", 0.9, None)
+    every = behaviour.transitions(counted(data), data, 0.9, None, "frame")
     assert every["number"].to_numpy() == pytest.approx(pairs.mean(0).ravel())
     shares = (pairs / pairs.sum(-1, keepdims=True)).mean(0)
     assert every["mean"].to_numpy() == pytest.approx(shares.ravel())
-    changes = behaviour.transitions(counted(data), "change", 0.9, None)
+    changes = behaviour.transitions(counted(data), data, 0.9, None)
     assert changes.index.tolist() == [("rest", "walk"), ("walk", "rest")] and (changes["mean"] == 1).all()
     dwell = behaviour.dwell_times(counted(data), data, 0.9, None)
     frames = (pairs.sum(-1) / (pairs.sum(-1) - np.diagonal(pairs, axis1=1, axis2=2))).mean(0)

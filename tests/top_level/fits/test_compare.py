@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
-
 import jax
 import numpy as np
 import pytest
@@ -99,7 +97,7 @@ def test_one_posterior_with_other_labels_agrees_with_itself(fits, split):
     )
     assert set(found.scores.index) == {"one", "two"} and found.scores["difference"].max() == 0
     assert "log density per step" in str(found)
-    assert len(found.plot().axes) == 7
+    assert len(found.plot().legends[0].get_texts()) == 2
 
 
 @pytest.mark.slow
@@ -140,32 +138,9 @@ def test_models_are_ranked_by_held_out_scores(fits, split):
     assert found.kind == "models" and list(found.scores.index) == ["two roles", "vague"]
     wanted = other.score(new).mean - fits[0].score(new).mean
     assert found.scores.loc["vague", "difference"] == pytest.approx(wanted)
-    assert found.loo is None and "narrower than the posterior" in found.statement
     assert found.plot().axes[0].get_xlabel().startswith("log density per step")
     training = ethogram.compare({"vague": other, "two roles": fits[0]})
-    assert "favour large models" in training.statement
-
-
-def test_trees_of_variational_fits_are_warned_of_and_sampled_ones_ranked(fits, split):
-    """By the marks of the export; the second kind of tree has them taken off."""
-    trees = {
-        str(seed): fits[0].to_arviz(key=jax.random.key(seed), log_likelihood="sequence", **QUIET)
-        for seed in range(2)
-    }
-    with pytest.warns(UserWarning, match="draws of 0, 1 come from a variational approximation") as seen:
-        found = ethogram.compare(trees)
-    assert seen[0].filename == __file__ and found.loo is None and len(found.scores) == 2
-    draws = trees["0"].log_likelihood["observations"].values[0]
-    wanted = np.log(np.exp(draws).mean(0)).mean()
-    assert found.scores.loc["0", "log density per entry"] == pytest.approx(wanted)
-    for tree in trees.values():
-        del tree.attrs["draws_from"]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Pareto k of few draws
-        found = ethogram.compare(trees)
-    assert set(found.loo.index) == {"0", "1"} and found.plot() is not None
-    with pytest.raises(TypeError, match="data is given with trees"):
-        ethogram.compare(trees, split[1])
+    assert "favour large models" in training.statement and "favour" not in found.statement
 
 
 def test_answers_are_ranked_and_say_what_is_proved():

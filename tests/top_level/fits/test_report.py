@@ -13,15 +13,16 @@ import jax
 import numpy as np
 import pandas
 import pytest
+from matplotlib.figure import Figure
 
 import ethogram
 from ethogram.fits.as_code import as_code, call_as_code
 from ethogram.fits.citations import PAPERS, SOFTWARE
 from ethogram.fits.findings import of_states
 from ethogram.fits.fit_object import Fit
-from ethogram.fits.report import write_report
+from ethogram.fits.report import _image, write_report
 from ethogram.inference import storage
-from ethogram.models.conjugate_model import ConjugateModel, has_labels
+from ethogram.models.conjugate_model import ConjugateModel
 from ethogram.models.data import Metadata
 from ethogram.models.families import Beta
 from ethogram.models.model_object import model_object
@@ -80,7 +81,7 @@ class OwnMoods(ConjugateModel):
 def test_the_code_of_a_model_of_ones_own_imports_it():
     text = call_as_code(KEY, OwnMoods(0.25), np.ones(1), "cavi", {}, ["data = read()"])
     assert f"import {__name__}\n\ndata = read()\nmodel = {__name__}.OwnMoods(share=0.25)\n" in text
-    assert not has_labels(OwnMoods())  # a prior count of switches is none
+    assert not OwnMoods().has_labels()  # a prior count of switches is none
 
 
 @pytest.mark.slow
@@ -106,11 +107,34 @@ def test_pages_say_what_was_found_fold_parameters_and_cite(roles, tmp_path):
     assert 'name="viewport"' in page and page.count('class="wide"') == page.count("<table") + page.count(
         "<img"
     )
+    assert "wide" not in _image("small", (6, 4), lambda figure: None)
     assert f"Version {ethogram.__version__}" in page and "Le, Hoang M." in page and "(2017)" in page
 
 
 def findings(fit):
     return fit._system.findings(fit)
+
+
+def priced(people):
+    names = Metadata(feature_names=["speed", "price"], feature_units=["km/h", "euro"])
+    return Fit(people.model, people.data._replace(metadata=names), "nuts", "", people.result, 1.0, KEY)
+
+
+def test_each_unit_of_values_has_an_axis(people):
+    for width, columns in ((11, 2), (4, 1)):
+        figure = priced(people).plot(Figure(figsize=(width, 5)))
+        assert [axes.get_xlabel() for axes in figure.axes] == ["utility per km/h", "utility per euro"]
+        assert figure.axes[0].get_gridspec().ncols == columns
+
+
+@pytest.mark.slow
+def test_the_mean_subject_pays_where_the_price_is_known(people):
+    fit, loc = priced(people), people.result.sites["loc"].reshape(-1, 2)
+    said = f"for less speed at the mean of the subjects: {np.median(loc[:, 0] / loc[:, 1]):.3g} euro per km/h of speed"
+    assert findings(fit).sentences[-1].startswith(f"Willingness to pay {said}")
+    loc = people.result.sites["loc"] - [0, 2]
+    fit.result = dataclasses.replace(fit.result, sites=people.result.sites | {"loc": loc})
+    assert findings(fit).sentences[-1] == "Willingness to pay is unknown, since price is undecided."
 
 
 @pytest.mark.slow
@@ -154,7 +178,7 @@ def test_tables_leave_out_states_that_no_path_has():
     budget = pandas.DataFrame({"mean": [0.5, 0.0, 0.5]}, pandas.Index(["0", "1", "2"], name="state"))
     pairs = pandas.MultiIndex.from_product([budget.index, budget.index], names=["state", "next_state"])
     found = SimpleNamespace(
-        model=object(),
+        model=SimpleNamespace(label_dims=("state", "next_state")),
         state_names=("0", "1", "2"),
         data=SimpleNamespace(metadata=Metadata(), group=None, agent=None),
         time_budget=lambda: budget.assign(lower=0.0, upper=1.0),

@@ -8,15 +8,7 @@ from scipy.stats import norm
 
 from ethogram.inference.choices.predictions import Calibration
 from ethogram.plots import choices as plots_choices
-from ethogram.plots import rewards as plots_rewards
 from ethogram.plots.axes import density_of
-
-
-@pytest.fixture
-def axes():
-    from matplotlib.figure import Figure
-
-    return Figure().subplots()
 
 
 def legend_of(axes) -> list[str]:
@@ -42,19 +34,13 @@ def test_marginals_stand_in_rows_from_the_top(axes):
     assert highest < lowest
 
 
-def test_densities_are_whole_and_a_far_draw_does_not_widen_them(axes):
-    """Against the normal density, and the lognormal one on a logarithmic axis."""
+def test_densities_are_whole_and_a_far_draw_does_not_widen_them():
     draws = np.random.default_rng(0).normal(size=2000)
     draws[0] = 1e4
     places, density = density_of(draws)
     near = abs(places) < 3
     np.testing.assert_allclose(density[near], norm.pdf(places[near]), atol=0.03)
     assert max(density[[0, -1]]) < 0.02 * density.max() and np.trapezoid(density, places) > 0.98
-    places, density = density_of(np.exp(draws[1:]), log=True)
-    near = abs(np.log(places)) < 3
-    np.testing.assert_allclose(density[near], norm.pdf(np.log(places[near])), atol=0.03)
-    plots_choices.value_marginals(np.exp(draws[1:, None]), axes, legend=False)
-    assert axes.get_legend() is None
 
 
 def test_plots_of_draws_that_have_not_converged_warn(axes):
@@ -63,34 +49,10 @@ def test_plots_of_draws_that_have_not_converged_warn(axes):
     drift, apart = good[0] + np.linspace(0, 20, 200)[:, None], good + np.array([0.0, 3.0])[:, None, None]
     plots_choices.value_marginals(good, axes)
     np.testing.assert_allclose(axes.lines[0].get_xdata(), good.mean((0, 1)))
-    for draw in (
-        lambda draws: plots_choices.value_marginals(draws, axes),
-        lambda draws: plots_choices.probability_band([0, 1], draws, axes),
-    ):
-        draw(good)
-        for draws in (drift, apart):
-            with pytest.warns(UserWarning, match="the draws have not converged") as seen:
-                draw(draws)
-            assert len(seen) == 1 and seen[0].filename == __file__
-    with pytest.warns(UserWarning, match="the draws have not converged"):
-        plots_rewards.reward_band([0, 1], apart, axes)
-    plots_rewards.reward_band([0, 1], good[0, :20], axes)  # of a variational fit, as far as anyone can see
-
-
-def test_curves_are_means_over_repetitions(axes):
-    errors = {"one": np.array([[0.4, 0.2], [0.2, 0.2]]), "other": [0.3, 0.1]}
-    plots_choices.error_curve([10, 100], errors, axes, floors={"one": 0.15})
-    np.testing.assert_allclose(axes.containers[0][0].get_ydata(), [0.3, 0.2])
-    np.testing.assert_allclose(axes.containers[1][0].get_ydata(), [0.3, 0.1])
-    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["one", "other"]
-
-
-def test_a_band_holds_most_draws(axes):
-    draws = np.random.default_rng(0).uniform(size=(1000, 3))
-    plots_choices.probability_band([0, 1, 2], draws, axes, seen=([0.5], [0.2], [10]))
-    corners = axes.collections[0].get_paths()[0].vertices[:, 1]
-    assert corners.min() == pytest.approx(0.05, abs=0.03)
-    assert corners.max() == pytest.approx(0.95, abs=0.03)
+    for draws in (drift, apart):
+        with pytest.warns(UserWarning, match="the draws have not converged") as seen:
+            plots_choices.value_marginals(draws, axes)
+        assert len(seen) == 1 and seen[0].filename == __file__
 
 
 def test_reliability_has_a_point_a_bin_and_says_what_its_numbers_are(axes):
@@ -125,8 +87,6 @@ def test_numbers_of_options_stay_inside(axes):
             lambda ax: plots_choices.value_marginals(np.zeros((3, 2)), ax, names=["a"]),
             "names has 1 entries: give 2",
         ),
-        (lambda ax: plots_choices.error_curve([1, 2], {"a": [0.1]}, ax), "has 1 sizes"),
-        (lambda ax: plots_choices.probability_band([1, 2], np.zeros((3, 3)), ax), r"give \(draw, 2\)"),
     ],
 )
 def test_what_does_not_fit_is_named(axes, draw, message):

@@ -27,13 +27,6 @@ def result(failed, count=20, steps=(9.0, 11.0)):
     return Result(1 - reached.mean(1), each.mean(1), reached, each)
 
 
-@pytest.fixture
-def axes():
-    from matplotlib.figure import Figure
-
-    return Figure().subplots()
-
-
 def band(axes, number=0):
     """Lower and upper end of a band at its rounds."""
     corners = axes.collections[number].get_paths()[0].vertices
@@ -57,16 +50,6 @@ def test_several_results_have_the_interval_of_their_means(axes):
     np.testing.assert_allclose(band(axes), [(30 - half, 30 + half), (10, 10)])
 
 
-def test_steps_and_published_curves(axes):
-    plots.step_curves({"a": result([1, 1]), "b": result([2, 2])}, axes, published={"b": [40, 42]})
-    assert [line.get_label() for line in axes.lines] == ["a", "b", "b, published"]
-    np.testing.assert_array_equal(axes.lines[2].get_ydata(), [40, 42])
-    low, high = band(axes)[0]
-    assert (low + high) / 2 == pytest.approx(10) and high - low == pytest.approx(
-        2 * 1.96 * 1.026 / np.sqrt(20), rel=1e-3
-    )
-
-
 def test_policies_by_role(axes):
     plots.policy_roles([[0.9, 0.1], [np.nan, np.nan]], axes)
     assert [text.get_text() for text in axes.texts] == ["90", "10"]
@@ -78,8 +61,8 @@ def test_policies_by_role(axes):
     [
         (lambda: plots.failure_curves({}), "at least one"),
         (lambda: plots.failure_curves({"a": []}), "at least one"),
-        (lambda: plots.step_curves({"a": result([1])}, mass=95), "mass must be"),
-        (lambda: plots.step_curves({"a": [result([1]), result([1, 2])]}), r"\[1, 2\] rounds"),
+        (lambda: plots.failure_curves({"a": result([1])}, mass=95), "mass must be"),
+        (lambda: plots.failure_curves({"a": [result([1]), result([1, 2])]}), r"\[1, 2\] rounds"),
         (lambda: plots.policy_roles([[0.5, 0.1]]), "do not sum to 1"),
         (lambda: plots.policy_roles(np.full((2, 2), np.nan)), "do not sum to 1"),
         (lambda: plots.policy_roles([0.5, 0.5]), "shape"),

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import matplotlib
-
-matplotlib.use("Agg")
-
-import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
@@ -14,12 +9,6 @@ from ethogram.plots import category_colours
 from ethogram.plots import intents as plots_agents
 
 CHANCE = np.array([[0.9, 0.1, 0.0], [0.2, 0.5, 0.3], [0.0, 0.25, 0.75], [0.1, 0.1, 0.8]])
-
-
-@pytest.fixture(autouse=True)
-def closed_figures():
-    yield
-    plt.close("all")
 
 
 def test_a_timeline_stacks_the_probabilities():
@@ -69,11 +58,3 @@ def test_bars_are_shares_of_all_steps_and_dots_those_of_traces():
     assert axes.get_ylabel() == "share of steps, %"
     with pytest.raises(ValueError, match=r"probability has shape \(4, 3\)"):
         plots_agents.intent_shares(CHANCE)
-
-
-def test_everything_can_be_rendered(tmp_path):
-    figure, axes = plt.subplots(1, 2, layout="constrained", figsize=(12, 4))
-    plots_agents.intent_timeline(CHANCE, axes[0], change=np.full(3, 0.2), marks={"water": [1]})
-    plots_agents.intent_shares(CHANCE[None], axes[1])
-    figure.savefig(tmp_path / "all.png")
-    assert (tmp_path / "all.png").stat().st_size > 10_000

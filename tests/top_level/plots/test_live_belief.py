@@ -22,7 +22,7 @@ def report(step, count=3, batch=()):
 
 
 def test_lines_hold_the_last_steps_and_are_drawn_in_place():
-    live = plots.live_belief(Figure(), window=4, names=["home", "water"])
+    live = plots.LiveBelief(Figure(), window=4, names=["home", "water"])
     live.update(report(0))
     upper, lower = live.figure.axes
     lines = upper.get_lines()
@@ -37,19 +37,19 @@ def test_lines_hold_the_last_steps_and_are_drawn_in_place():
 
 
 def test_one_agent_of_a_batch_and_fewer_redraws():
-    live = plots.live_belief(Figure(), agent=(1,), every=2)
+    live = plots.LiveBelief(Figure(), agent=(1,), every=2)
     live.update(report(0, batch=(2,)))
     assert not len(live.figure.axes[0].get_lines()[0].get_xdata())
     live.update(report(1, batch=(2,)))
     np.testing.assert_allclose(live.figure.axes[0].get_lines()[1].get_ydata(), [0.1, 0.8])
-    with pytest.raises(ValueError, match=r"report.intent has shape \(3,\): give live_belief the agent"):
+    with pytest.raises(ValueError, match=r"report.intent has shape \(3,\): give LiveBelief the agent"):
         live.update(report(0))
     with pytest.raises(ValueError, match=r"report.intent has 4 intents, those before it 3"):
         live.update(report(0, 4, (2,)))
-    with pytest.raises(ValueError, match="names has 1 entries: give one for each of the 2 intents"):
-        plots.live_belief(Figure(), names=["home"]).update(report(0))
+    with pytest.raises(ValueError, match="names has 1 entries: give 2, one per value"):
+        plots.LiveBelief(Figure(), names=["home"]).update(report(0))
     with pytest.raises(ValueError, match="window"):
-        plots.live_belief(Figure(), window=0)
+        plots.LiveBelief(Figure(), window=0)
 
 
 def test_a_notebook_has_one_output_that_is_replaced(monkeypatch):
@@ -63,7 +63,7 @@ def test_a_notebook_has_one_output_that_is_replaced(monkeypatch):
         SimpleNamespace(display=display, version_info=(8, 24), get_ipython=lambda: None),
     )
     monkeypatch.setitem(sys.modules, "IPython.display", display)
-    live = plots.live_belief(Figure())
+    live = plots.LiveBelief(Figure())
     for step in range(3):
         live.update(report(step))
     assert shown == [live.figure] and replaced == [live.figure] * 2

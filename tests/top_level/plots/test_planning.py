@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ethogram.inference.planning import Episodes, Plan
-from ethogram.plots import episode_returns, episode_timeline, plan_marginals
+from ethogram.plots import episode_timeline, plan_marginals
 
 
 def test_a_plan_shows_the_most_probable_actions():
@@ -81,17 +81,3 @@ def test_long_names_leave_room_and_plans_name_their_actions():
         plan_marginals(plan, ("a", "b"))
     with pytest.raises(ValueError, match="without actions"):
         plan_marginals(plan._replace(marginals=np.ones((2, 0))), ())
-
-
-def test_returns_of_agents_are_points_and_means():
-    played = {
-        "one": of_computers(2, 3),
-        "two": of_computers(2, 3)._replace(returns=np.array([1.0, 2.0, 6.0])),
-    }
-    ax = episode_returns(played)
-    assert [label.get_text() for label in ax.get_xticklabels()] == ["one", "two"]
-    points = [line.get_ydata().tolist() for line in ax.lines if line.get_marker() == "."]
-    means = [line.get_ydata().tolist() for line in ax.lines if line.get_marker() == "o"]
-    assert points == [[1.0], [1.0, 2.0, 6.0]] and means == [[1.0], [3.0]]
-    with pytest.raises(ValueError, match="played is empty"):
-        episode_returns({})

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-import matplotlib
-
-matplotlib.use("Agg")
-
 import matplotlib.dates
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas
 import pytest
@@ -21,25 +16,11 @@ from ethogram.models.data.trajectories import Metadata, Trajectories
 from ethogram.plots.timeline_rows import read_timeline
 
 
-@pytest.fixture(autouse=True)
-def closed_figures():
-    yield
-    plt.close("all")
-
-
 def probability_of(path: np.ndarray, count: int = 3) -> np.ndarray:
     """The label of the path with probability 0.75."""
     chance = np.full((*path.shape, count), 0.25 / (count - 1))
     np.put_along_axis(chance, np.maximum(path, 0)[..., None], 0.75, axis=-1)
     return chance
-
-
-@pytest.fixture
-def plays() -> Trajectories:
-    """Two plays of two players at 5 frames a second: 4 and 3 frames."""
-    rows = [np.zeros((length, 2)) for length in (4, 4, 3, 3)]
-    metadata = Metadata(agent_names=("Ada", "Bo"), time_unit="s", frame_rate=5.0)
-    return Trajectories.from_list(rows, agent=["Ada", "Bo"] * 2, group=[0, 0, 1, 1], metadata=metadata)
 
 
 PATH = np.array([[0, 0, 1, 1], [2, 2, 2, 2], [1, 1, 1, -1], [2, 0, 0, -1]])
@@ -115,7 +96,7 @@ def test_a_window_agents_and_an_order_of_the_rows(wolves):
     given = {"colour": {"w0": "grey", "w1": "black", "w2": "grey"}}
     assert read(path, data, by=given).levels == ["grey", "grey", "black"]
     files = {wolf: f"{wolf}_DLC_resnet50_1000" for wolf in ("w0", "w1", "w2")}
-    axes = plots.role_timelines(path, chance, data, by=files)
+    axes = plots.role_timelines(path, chance, data, by={"file": files})
     assert [label.get_text() for label in axes.child_axes[0].get_yticklabels()] == ["w0…", "w1…", "w2…"]
     assert read(path, data, by=2).rows[0] == "w1" and read(path, data, by="b", names="abc").rows[-1] == "w1"
 
@@ -178,6 +159,8 @@ def test_short_sessions_on_several_days_and_groups_apart_stand_end_to_end():
     videos = data._replace(times=None, agent=np.array([0, 0, 1]), group=np.array([0, 1, 2]))
     found = read(path, videos)  # an animal in two of three groups, another in one
     assert len(found.panels) == 1 and found.levels is None
+    found = read(path, data._replace(agent=np.zeros(3, int), group=np.arange(3)))
+    assert [panel.name for panel in found.panels] == [f"{day}\n2024-05-0{day + 1} 00:00" for day in range(3)]
 
 
 def test_units_are_readable():
@@ -262,8 +245,8 @@ def test_a_zoomable_timeline_has_the_same_places_and_names(plays, wolves):
         ({"window": ("noon", "2025-01-02")}, "window has the end 'noon': give dates"),
         ({"window": "2024"}, "give its start and its stop"),
         ({"by": "sex"}, "by is 'sex': give 'group', 'subject'"),
-        ({"by": "group"}, "by='group' needs data.group"),
-        ({"by": {"w0": "f"}}, "by has no level of 'w1'"),
+        ({"by": "group"}, "by has 'group', and the data have no group"),
+        ({"by": {"sex": {"w0": "f"}}}, r"by\['sex'\] has no level of the agent w1, w2"),
         ({"names": ["a"]}, "names has 1 entries: give 3"),
     ],
 )
