@@ -1,7 +1,7 @@
 """Padded shapes: fits of data of different sizes share compiled programs.
 
 Compiling a fit costs seconds, a small fit takes milliseconds. The numbers of sequences and of steps are therefore
-rounded up: to powers of two in small data, more finely in larger data, not at all in large ones.
+rounded up: to powers of four in small data, more finely in larger data, not at all in large ones.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ __all__ = ["num_steps_of", "pad_batch", "padded_shape"]
 LEAST = (1, 64)
 """Sequences and steps of the smallest padded shape."""
 
-PARTS = ((2**11, 1), (2**16, 2), (2**20, 4))
-"""Padded cells (sequence, step) up to which sizes are rounded up to powers of 2, of 2^(1/2), and of 2^(1/4)."""
+RATIOS = ((2**11, 4.0), (2**16, 2**0.5), (2**20, 2**0.25))
+"""Padded cells (sequence, step) up to which sizes are rounded up to powers of a ratio: little data share programs, in
+more data at most half of the cells are padding, in large data a third."""
 
 
 def padded_shape(num_sequences: int, num_steps: int, size: int = 1) -> tuple[int, int]:
@@ -32,22 +33,22 @@ def padded_shape(num_sequences: int, num_steps: int, size: int = 1) -> tuple[int
     Examples
     --------
     >>> padded_shape(1, 300), padded_shape(6, 207), padded_shape(40, 900), padded_shape(400, 5000)
-    ((1, 512), (8, 256), (46, 1024), (400, 5000))
+    ((1, 1024), (6, 256), (46, 1024), (400, 5000))
     """
     groups = -(-num_sequences // size)
-    for most, parts in PARTS:
-        rounded = [_up(n, least, parts) for n, least in zip((groups, num_steps), LEAST, strict=True)]
+    for most, ratio in RATIOS:
+        rounded = [_up(n, least, ratio) for n, least in zip((groups, num_steps), LEAST, strict=True)]
         if rounded[0] * size * rounded[1] <= most:
             return rounded[0] * size, rounded[1]
     return num_sequences, num_steps
 
 
-def _up(number: int, least: int, parts: int) -> int:
-    """The smallest of the sizes `least` times 2^(k / parts), rounded up, from `number` on."""
+def _up(number: int, least: int, ratio: float) -> int:
+    """The smallest of the sizes `least` times a power of `ratio`, rounded up, from `number` on."""
     if number <= least:
         return least
-    power = math.floor(parts * math.log2((number - 1) / least) + 1e-9) + 1
-    return math.ceil(least * 2 ** (power / parts) - 1e-9)
+    power = math.floor(math.log((number - 1) / least, ratio) + 1e-9) + 1
+    return math.ceil(least * ratio**power - 1e-9)
 
 
 def num_steps_of(batch: Any) -> int:
