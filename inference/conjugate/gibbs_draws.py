@@ -82,9 +82,8 @@ def _swept(model: Any, blocks: Any, prior: Any, batch: Any, drawn: Any, keys: Ar
         state = jnp.where(inside, jax.nn.one_hot(path, step.shape[2], dtype=step.dtype), 0)
         pairs = jnp.einsum("ntj,ntk->jk", state[:, :-1], state[:, 1:])
 
-        def log_probability(
-            expected: Any,
-        ) -> Array:  # of the path and the data; its gradient is the statistics
+        # Of the path and the data: its gradient is the statistics.
+        def log_probability(expected: Any) -> Array:
             chain = jnp.sum(expected["initial"].concentration * jnp.sum(state[:, 0], 0))
             chain += jnp.sum(expected["transition"].concentration * pairs)
             return chain + jnp.sum(model.step_potentials(expected, batch) * state)
@@ -98,9 +97,8 @@ def _swept(model: Any, blocks: Any, prior: Any, batch: Any, drawn: Any, keys: Ar
 
 def _drawn_path(key: Array, initial: Array, transition: Array, step: Array) -> Array:
     """A path (sequence, time) given log likelihoods: forward filtering, backward sampling, in scaled probabilities."""
-    likelihood = jnp.exp(step - jnp.max(step, axis=-1, keepdims=True)).transpose(
-        1, 2, 0
-    )  # time, state, sequence
+    likelihood = jnp.exp(step - jnp.max(step, axis=-1, keepdims=True))
+    likelihood = likelihood.transpose(1, 2, 0)  # time, state, sequence
     uniform = jax.random.uniform(key, step.shape[1::-1], step.dtype)
 
     def forward(predicted: Array, likelihood: Array) -> tuple[Array, Array]:
