@@ -67,7 +67,8 @@ def warn_of_outliers(
             how = f"beside a step of {speed:.3g} per frame, {ratio:.3g} times a usual one"
             count = f"{len({step[2:] for step in steps})} values are beside such a step"
     positions, _ = position_features(metadata, values.shape[1], any_two=True)
-    fix = ", or of positions pass max_speed=" if feature in positions else ""
+    asked = rows.removed is not None or feature not in positions
+    fix = "" if asked else ", or pass max_speed= if they are places"
     names = metadata.feature_names
     name = repr(names[feature]) if names else str(feature)
     warn_user(
