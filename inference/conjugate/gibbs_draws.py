@@ -3,7 +3,8 @@
 q(theta) of a mean field is narrower than the posterior, since it takes the statistics of the states as known: counts of
 states of which half the information is missing get intervals that hold 60 % in place of 90 %. A sweep draws a path of
 every sequence given the parameters, and the parameters given the paths: Scott (2002), "Bayesian methods for hidden
-Markov models". Each divides the variance that is missing by the square of the share of missing information.
+Markov models". Each multiplies the variance that is missing by the square of the share of missing information.
+Components of mixtures, and features that are missing beside others, are not drawn: they count by their expectations.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ LARGEST = 2**24
 
 
 def can_sweep(model: Any) -> bool:
-    """Whether sequences are independent chains of a model with one transition matrix and exact conjugate updates."""
+    """Whether sequences are independent chains of a model with one transition matrix and conjugate updates."""
     return hasattr(model, "step_potentials") and bool(model.label_axes()) and not overrides(model, "update")
 
 
