@@ -149,13 +149,10 @@ def _seconds(step: Any, name: str) -> float:
     import pandas
 
     words = step.strip() if isinstance(step, str) else ""
-    unitless = words.replace(".", "", 1).isdecimal()  # of which pandas makes nanoseconds
-    if (
-        isinstance(step, datetime.timedelta | np.timedelta64)
-        or hasattr(step, "freqstr")
-        or words
-        and not unitless
-    ):
+    measured = (
+        words and not words.replace(".", "", 1).isdecimal()
+    )  # pandas counts nanoseconds where no unit is
+    if isinstance(step, datetime.timedelta | np.timedelta64) or hasattr(step, "freqstr") or measured:
         try:
             unit = words.isalpha() and words.lower() != "nat"
             return float(pandas.Timedelta(f"1{words}" if unit else words or step) / SECOND)
