@@ -252,5 +252,5 @@ plt.show()
 
 # %%
 fig, ax = plt.subplots(figsize=(5, 4.4), layout="constrained")
-plots.transition_intervals(fit.transitions(per="frame"), ax)
+plots.transition_intervals(fit.transitions(per="frame", num_draws=min(DRAWS, 100)), ax)
 plt.show()

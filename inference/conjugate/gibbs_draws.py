@@ -3,7 +3,8 @@
 q(theta) of a mean field is narrower than the posterior, since it takes the statistics of the states as known: counts of
 states of which half the information is missing get intervals that hold 60 % in place of 90 %. A sweep draws a path of
 every sequence given the parameters, and the parameters given the paths: Scott (2002), "Bayesian methods for hidden
-Markov models". Each divides the variance that is missing by the square of the share of missing information.
+Markov models". Each multiplies the variance that is missing by the square of the share of missing information.
+Components of mixtures, and features that are missing beside others, are not drawn: they count by their expectations.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ LARGEST = 2**24
 
 
 def can_sweep(model: Any) -> bool:
-    """Whether sequences are independent chains of a model with one transition matrix and exact conjugate updates."""
+    """Whether sequences are independent chains of a model with one transition matrix and conjugate updates."""
     return hasattr(model, "step_potentials") and bool(model.label_axes()) and not overrides(model, "update")
 
 
@@ -83,9 +84,8 @@ def _swept(model: Any, blocks: Any, prior: Any, batch: Any, drawn: Any, keys: Ar
         state = jnp.where(inside, jax.nn.one_hot(path, step.shape[2], dtype=step.dtype), 0)
         pairs = jnp.einsum("ntj,ntk->jk", state[:, :-1], state[:, 1:])
 
-        def log_probability(
-            expected: Any,
-        ) -> Array:  # of the path and the data; its gradient is the statistics
+        # Of the path and the data: its gradient is the statistics.
+        def log_probability(expected: Any) -> Array:
             chain = jnp.sum(expected["initial"].concentration * jnp.sum(state[:, 0], 0))
             chain += jnp.sum(expected["transition"].concentration * pairs)
             return chain + jnp.sum(model.step_potentials(expected, batch) * state)
@@ -99,9 +99,8 @@ def _swept(model: Any, blocks: Any, prior: Any, batch: Any, drawn: Any, keys: Ar
 
 def _drawn_path(key: Array, initial: Array, transition: Array, step: Array) -> Array:
     """A path (sequence, time) given log likelihoods: forward filtering, backward sampling, in scaled probabilities."""
-    likelihood = jnp.exp(step - jnp.max(step, axis=-1, keepdims=True)).transpose(
-        1, 2, 0
-    )  # time, state, sequence
+    likelihood = jnp.exp(step - jnp.max(step, axis=-1, keepdims=True))
+    likelihood = likelihood.transpose(1, 2, 0)  # time, state, sequence
     uniform = jax.random.uniform(key, step.shape[1::-1], step.dtype)
 
     def forward(predicted: Array, likelihood: Array) -> tuple[Array, Array]:

@@ -25,10 +25,8 @@ def sequence_levels(data: Any, name: str, values: Any = None) -> Any:
     count, labels = data.num_sequences, {}
     for field, vocabulary in SEQUENCE_LABELS.items():
         if getattr(data, field) is not None:
-            code, names = (
-                np.asarray(getattr(data, field)).astype(int),
-                getattr(data.metadata, vocabulary) or (),
-            )
+            code = np.asarray(getattr(data, field)).astype(int)
+            names = getattr(data.metadata, vocabulary) or ()
             known = np.unique(code[code >= 0])
             own = [names[at] if at < len(names) else at for at in known.tolist()]
             labels[field] = pandas.Categorical.from_codes(

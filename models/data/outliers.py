@@ -66,8 +66,9 @@ def warn_of_outliers(
             ratio, speed, row, feature = max(steps)
             how = f"beside a step of {speed:.3g} per frame, {ratio:.3g} times a usual one"
             count = f"{len({step[2:] for step in steps})} values are beside such a step"
-    positions, _ = position_features(metadata, values.shape[1])
-    fix = ", or pass max_speed= to from_table" if feature in positions else ""
+    positions, _ = position_features(metadata, values.shape[1], any_two=True)
+    asked = rows.removed is not None or feature not in positions
+    fix = "" if asked else ", or pass max_speed= if they are places"
     names = metadata.feature_names
     name = repr(names[feature]) if names else str(feature)
     warn_user(

@@ -148,8 +148,11 @@ def step_length(step: Any, times: np.ndarray, name: str = "step") -> float:
 def _seconds(step: Any, name: str) -> float:
     import pandas
 
-    if isinstance(step, datetime.timedelta | np.timedelta64 | str) or hasattr(step, "freqstr"):
-        words = step.strip() if isinstance(step, str) else ""
+    words = step.strip() if isinstance(step, str) else ""
+    measured = (
+        words and not words.replace(".", "", 1).isdecimal()
+    )  # pandas counts nanoseconds where no unit is
+    if isinstance(step, datetime.timedelta | np.timedelta64) or hasattr(step, "freqstr") or measured:
         try:
             unit = words.isalpha() and words.lower() != "nat"
             return float(pandas.Timedelta(f"1{words}" if unit else words or step) / SECOND)

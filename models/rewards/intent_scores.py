@@ -38,6 +38,10 @@ class IntentScores(Exportable):
         """As that of the model."""
         self.model.check(data)
 
+    def has_labels(self) -> bool:
+        """True: the intents, of which there are several."""
+        return True
+
     def site_layout(self, data: Any) -> tuple[Mapping[str, Sequence[str]], Mapping[str, Any]]:
         """Dims and coords of the model, with demonstrations as sequences."""
         dims, coords = self.model.site_layout(data)

@@ -13,6 +13,7 @@ from numpyro.infer import HMC, MCMC
 
 import ethogram
 from ethogram.fits import fit_object, systems
+from ethogram.inference.conjugate import gibbs_draws
 from ethogram.inference.conjugate.run import Run
 from ethogram.inference.rewards import RewardFit, RewardPosterior
 from ethogram.inference.rewards.gaussian import free_hypers
@@ -62,6 +63,8 @@ def starts_only(monkeypatch):
     def stop_at_once(self, state, num_steps, progress_bar, save, save_every):
         trace = np.linspace(-2.0, -1.0, len(state.active), dtype=np.float32)
         return state._replace(latest=trace, evaluated=[0, 1], traces=[trace - 1, trace], step=state.step + 1)
+
+    monkeypatch.setattr(gibbs_draws, "FIRST", 1)
 
     def moved(self, state, model_args, model_kwargs):
         return state._replace(z=jax.tree.map(lambda x: x + 0.01, state.z), i=state.i + 1)

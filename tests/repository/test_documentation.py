@@ -18,7 +18,7 @@ from numpyro.infer import MCMC, NUTS
 
 import ethogram
 from ethogram.fits import fit_object, systems
-from ethogram.inference.conjugate import ConjugateSVI
+from ethogram.inference.conjugate import ConjugateSVI, gibbs_draws
 
 ROOT = Path(__file__).resolve().parents[2]
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -49,6 +49,7 @@ def short(monkeypatch):
     def export_few(*given, num_draws=50, **options):
         return export(*given, num_draws=min(num_draws, 50), **options)
 
+    monkeypatch.setattr(gibbs_draws, "FIRST", 1)
     monkeypatch.setattr(ConjugateSVI, "run", run_shortly)
     monkeypatch.setattr(MCMC, "__init__", make_short)
     for place in (ethogram, systems, fit_object):

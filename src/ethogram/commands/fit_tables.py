@@ -77,7 +77,7 @@ def as_flags(message: str) -> str:
 
     def spelled(match: re.Match[str]) -> str:
         asked, name, value = match["pass"] or "", match["name"], match["value"]
-        if name in ARGUMENTS:
+        if name in ARGUMENTS and (name != "snap" or value == "True"):  # --snap takes no number
             return asked + flag(name) + ("" if value in ("", "True") else f" {shlex.quote(value)}")
         return f"pass --read {name}={value}" if asked else match[0]
 

@@ -30,8 +30,14 @@ def estimates(fit: Any, probability: float) -> Any:
         fit.model.warn_of_separation(fit.model.check(fit.data))
     names, values = _with_log_relevances(*fit._entries())
     flat = values.reshape(-1, len(names))
-    lower, upper = np.quantile(flat, [(1 - probability) / 2, (1 + probability) / 2], axis=0)
-    table = {"mean": flat.mean(0), "sd": flat.std(0, ddof=1), "lower": lower, "upper": upper}
+    tail = (1 - probability) / 2
+    lower, upper, least, most = np.quantile(flat, [tail, 1 - tail, 0.005, 0.995], axis=0)
+    mean, sd = flat.mean(0), flat.std(0, ddof=1)
+    heavy = (mean < least) | (
+        mean > most
+    )  # a few draws decide: the posterior has no mean, as far as they tell
+    mean[heavy], sd[heavy] = np.copysign(np.inf, mean[heavy]), np.inf
+    table = {"mean": mean, "sd": sd, "lower": lower, "upper": upper}
     table["ess"] = table["r_hat"] = np.full(len(names), np.nan)
     if isinstance(fit.result, SampledPosterior):
         sites = np.array([name.partition("[")[0] for name in names])

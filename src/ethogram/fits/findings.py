@@ -45,7 +45,7 @@ def of_states(fit: Any) -> Findings:
         for name, row in shown.iterrows()
     ]
     if len(shown) < len(budget):
-        held = f"{len(budget) - len(shown)} {kind}s hold less than {100 * LEAST_SHARE:g} % of the time each."
+        held = f"{kind}s with less than {100 * LEAST_SHARE:g} % of the time each: {len(budget) - len(shown)}."
         sentences.append(held)
     tables = {"Shares of the time": budget, "Durations of bouts": dwell, "Next states": fit.transitions()}
     for field in ("group", "agent"):

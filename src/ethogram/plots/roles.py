@@ -117,10 +117,8 @@ def elbo_traces(result: Any, ax: Any = None) -> Any:
     traces = np.asarray(result.restart_traces, float)
     best = int(np.argmax(result.restart_elbos))
     finite = np.where(np.isfinite(traces), traces, np.nan)
-    marker, label = (
-        "." if traces.shape[1] < 3 else None,
-        f"best of {len(traces)}: {result.restart_elbos[best]:.1f}",
-    )
+    marker = "." if traces.shape[1] < 3 else None
+    label = f"best of {len(traces)}: {result.restart_elbos[best]:.1f}"
     axes.plot(result.evaluated, np.delete(finite, best, axis=0).T, color="0.6", linewidth=1, marker=marker)
     axes.plot(result.evaluated, finite[best], color=SERIES[2], linewidth=2, marker=marker, label=label)
     final = np.asarray(result.restart_elbos, float)

@@ -40,7 +40,7 @@ def run(model, data, steps, **options):
 @pytest.mark.slow
 def test_the_elbo_never_falls_in_coordinate_steps(walks):
     """Under the density of the paper, with rows that are fixed, bounded, never switch, or have no data."""
-    trace = run(COORDINATE, walks, 30, moves="auto").restart_traces
+    trace = run(COORDINATE, walks, 30).restart_traces
     assert np.isfinite(trace).all()
     assert (-np.diff(trace, axis=1) / np.abs(trace[:, 1:])).max() <= 1e-8
 

@@ -297,7 +297,7 @@ def test_paths_are_drawn_from_the_model_with_its_chain(monkeypatch):
     )
     sites = {"reward": np.zeros((1, 3, 2, 3)), "initial": np.full((1, 3, 2), 0.5)}
     as_fit(SampledPosterior(MODEL, sites, {}), "nuts").sample_paths()
-    assert isinstance(asked[0], IntentScores)
+    assert isinstance(asked[0], IntentScores) and asked[0].has_labels()
 
 
 @pytest.mark.slow

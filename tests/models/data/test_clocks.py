@@ -115,7 +115,7 @@ def test_dates_with_and_without_a_zone_do_not_mix():
         read(TRIP | {"t": [DATES[0], NAIVE[1], *DATES[2:]]}, step="1s")
 
 
-@pytest.mark.parametrize("step", ["1 month", "M", "soon", "NaT", "", 1])
+@pytest.mark.parametrize("step", ["1 month", "M", "soon", "NaT", "", "5", "1.5", 1])
 def test_steps_that_are_no_duration(step):
     with pytest.raises((TypeError, ValueError), match="step is "):
         read(TRIP | {"t": NAIVE}, step=step)

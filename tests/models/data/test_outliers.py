@@ -28,7 +28,7 @@ def test_a_spike_of_15_km_in_a_second_is_named(at):
     """Within the interquartile ranges of the positions, at either end of the track, and of several frames."""
     track = walk()
     track[list(at), 0] += 15000
-    for names, hint in ((("east", "north"), True), (("depth",), False)):
+    for names, hint in ((("east", "north"), True), (("UTM_E", "UTM_N"), True), (("depth",), False)):
         tracks = (each[:, : len(names)] for each in (walk(seed=1), track))
         (line,) = said(*tracks, metadata=Metadata(feature_names=names))
         assert f"feature {names[0]!r} of sequence 1 is" in line and "a usual one" in line

@@ -175,6 +175,7 @@ def test_warnings_name_flags():
     warning = "33 positions are out of reach: set them to NaN, or pass max_speed="
     assert fit_tables.as_flags(warning).endswith("or pass --max-speed")
     assert fit_tables.as_flags('pass missing="nan"') == "pass --missing nan"
+    assert fit_tables.as_flags("pass snap=True, or a smaller snap=") == "pass --snap, or a smaller snap="
 
 
 def test_labels_are_read_from_names_of_files(reached, tmp_path, monkeypatch):

@@ -439,3 +439,15 @@ def test_the_one_feature_of_a_part_is_in_the_name_of_its_sites():
         == ["step_mean[rest]"]
     )
     assert labels("pose_mean", "pose_feature", "x") == ["pose_mean[rest, x]"]
+
+
+def test_means_that_a_few_draws_decide_are_infinite():
+    draws = np.random.default_rng(0).normal(size=(1, 1000, 2))
+    draws[..., 1] = -np.exp(20 * draws[..., 1])
+    fit = SimpleNamespace(
+        has_draws=True, model=None, result=None, _entries=lambda: (["fine", "heavy"], draws)
+    )
+    table = estimates.estimates(fit, 0.9)
+    assert table.loc["heavy", ["mean", "sd"]].tolist() == [-np.inf, np.inf]
+    assert np.isfinite(table.loc["heavy", ["lower", "upper"]].astype(float)).all()
+    assert table["mean"]["fine"] == pytest.approx(draws[..., 0].mean())
