@@ -7,6 +7,7 @@ lower level of optimisation, it compiles three to five times as quickly, and the
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -24,13 +25,14 @@ level 0, the default 2 s longer than level 1 (CAVI of a role HMM and of an agent
 """
 
 
-def quick_jit(function: Any = None, *, calls: int = 1, **options: Any) -> Any:
+def quick_jit(function: Any = None, *, calls: int | Callable[..., int] = 1, **options: Any) -> Any:
     """A function as `jax.jit` compiles it, on a CPU with less optimisation where its work is small.
 
     Parameters
     ----------
     function : of pytrees of arrays.
-    calls : how often the program handles the numbers of its arguments, over all its calls in a typical use.
+    calls : how often the program handles the numbers of its arguments, over all its calls in a typical use; or a
+        function of the arguments that says so, such as one that grows with the iterations that were done.
     options : of `jax.jit`.
     """
     if function is None:
@@ -53,10 +55,12 @@ def quick_jit(function: Any = None, *, calls: int = 1, **options: Any) -> Any:
         # Within another program its options hold.
         if jax.default_backend() != "cpu" or not all(map(is_concrete, leaves)):
             return usual(*args, **kwargs)
-        work = calls * sum(map(np.size, leaves))
+        times = calls(*args, **kwargs) if callable(calls) else calls
+        work = times * sum(map(np.size, leaves))
         program = next((quick[level] for most, level in LEVELS if work <= most), usual)
         return program(*args, **kwargs)
 
     wrapped: Any = functools.update_wrapper(compiled, usual)
     wrapped.eval_shape = usual.eval_shape
+    wrapped._cache_size = lambda: sum(program._cache_size() for program in (usual, *quick.values()))
     return wrapped

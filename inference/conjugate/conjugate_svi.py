@@ -94,7 +94,7 @@ class ConjugateSVI:
         batch_size : groups (whole demonstrations, all their agents) per step; None takes all data.
         step_size : rho in (0, 1], or a schedule step -> rho (any of optax, or `robbins_monro`). None: 1 with all
             data, which is coordinate ascent, else ``robbins_monro()``.
-        restarts : number of starts, vectorised in one compiled program.
+        restarts : number of starts; one after another on a CPU, side by side on an accelerator.
         init : ``"mixed"`` cycles through the model's ``start_kinds`` (of a RoleHMM ``"kmeans++"``, ``"sticky"`` and
             ``"segments"``); or one of them, or ``"prior"``, for all; or an earlier result, to continue from its
             posterior (one restart), which may have fewer intents.

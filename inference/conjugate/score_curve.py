@@ -10,6 +10,7 @@ import jax
 import numpy as np
 from jax import Array
 
+from ethogram.inference.concrete_labels import with_labels, without_labels
 from ethogram.inference.conjugate.conjugate_svi import ConjugateSVI
 from ethogram.inference.conjugate.posterior import ConjugateResult, posterior_that_fits
 from ethogram.models.conjugate_model import ConjugateModel, steps_by_entry
@@ -107,14 +108,16 @@ def heldout_log_likelihood(result: ConjugateResult, test: Trajectories) -> float
 
 def _scored(model: Any, parameters: Any, data: Trajectories) -> tuple[np.ndarray, np.ndarray]:
     """Log likelihood of each sequence (or group), and its informative steps."""
-    scores = _log_prob(model.observation(parameters, data), model.observed_value(data))
-    scores = np.asarray(scores - model.log_prob_of_condition(parameters, data), dtype=float)
-    return scores, steps_by_entry(model, data)
+    scores = _log_prob(model, parameters, *without_labels(data))
+    return np.asarray(scores, dtype=float), steps_by_entry(model, data)
 
 
-@quick_jit
-def _log_prob(distribution, value):
-    return distribution.log_prob(value)
+@quick_jit(static_argnames="labels")
+def _log_prob(model, parameters, arrays, labels):
+    # A numpyro distribution is no argument: its leaves have the order of a set, which differs between processes.
+    data = with_labels(arrays, labels)
+    log_prob = model.observation(parameters, data).log_prob(model.observed_value(data))
+    return log_prob - model.log_prob_of_condition(parameters, data)
 
 
 def _scores(result: ConjugateResult, test: Trajectories) -> tuple[np.ndarray, np.ndarray]:

@@ -35,8 +35,8 @@ __all__ = [
 BLOCK = 10
 """Steps per compiled call; progress, checkpoints and interrupts are handled between calls."""
 
-CALLS = 2**9
-"""Iterations of a typical fit, over all its restarts."""
+CALLS, RESTARTS = 2**7, 8
+"""Iterations of a short fit, over all its restarts, and how many these are."""
 
 LARGEST = 2**24
 """Maximum size of the blocks of restarts that an accelerator handles together; an iteration needs several times it."""
@@ -134,7 +134,12 @@ def ascent_block(
     return (*_joined([part[:4] for part in parts]), np.concatenate(traces, axis=1), done)
 
 
-@quick_jit(calls=CALLS)
+def _iterations(*arguments):
+    """Iterations of a short fit over its restarts, and more once as many were done: long fits are worth compiling."""
+    return CALLS + RESTARTS * int(arguments[9])
+
+
+@quick_jit(calls=_iterations)
 def _ascent_block(
     model, prior, batches, blocks, carried, active, latest, tol, best, first, limit, frames, horizon
 ):

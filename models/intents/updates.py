@@ -93,7 +93,7 @@ def prior_given(model: Any, weights: Any, stickiness: Any = None) -> Blocks:
     return {name: found[name] for name in BLOCKS if name in found}  # jit sorts them, and starts draw in turn
 
 
-@functools.partial(jax.jit, inline=True)
+@quick_jit
 def _prior_given(model: Any, rows: Any, weights: Any, stickiness: Any) -> Blocks:
     count, points = model.truncation, {"weights": weights}
     if isinstance(model.stickiness, StickinessPrior):
