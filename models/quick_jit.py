@@ -25,7 +25,9 @@ level 0, the default 2 s longer than level 1 (CAVI of a role HMM and of an agent
 """
 
 
-def quick_jit(function: Any = None, *, calls: int | Callable[..., int] = 1, **options: Any) -> Any:
+def quick_jit(
+    function: Any = None, *, calls: int | Callable[..., int] = 1, inline: bool = False, **options: Any
+) -> Any:
     """A function as `jax.jit` compiles it, on a CPU with less optimisation where its work is small.
 
     Parameters
@@ -33,10 +35,12 @@ def quick_jit(function: Any = None, *, calls: int | Callable[..., int] = 1, **op
     function : of pytrees of arrays.
     calls : how often the program handles the numbers of its arguments, over all its calls in a typical use; or a
         function of the arguments that says so, such as one that grows with the iterations that were done.
+    inline : whether the function is called as it is within another program. A numpyro distribution, whose leaves have
+        the order of a set, then is no argument of a program inside, which another process would not find in a cache.
     options : of `jax.jit`.
     """
     if function is None:
-        return functools.partial(quick_jit, calls=calls, **options)
+        return functools.partial(quick_jit, calls=calls, inline=inline, **options)
     usual = jax.jit(function, **options)
     quick = {
         level: jax.jit(
@@ -52,8 +56,10 @@ def quick_jit(function: Any = None, *, calls: int | Callable[..., int] = 1, **op
 
     def compiled(*args: Any, **kwargs: Any) -> Any:
         leaves = jax.tree.leaves((args, kwargs))
-        # Within another program its options hold.
-        if jax.default_backend() != "cpu" or not all(map(is_concrete, leaves)):
+        concrete = is_concrete(*leaves)
+        if inline and not concrete:
+            return function(*args, **kwargs)
+        if not concrete or jax.default_backend() != "cpu":  # within another program its options hold
             return usual(*args, **kwargs)
         times = calls(*args, **kwargs) if callable(calls) else calls
         work = times * sum(map(np.size, leaves))

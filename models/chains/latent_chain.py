@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import abc
-import functools
 from typing import Any, ClassVar
 
-import jax
 from jax import Array
 from numpyro.distributions import Distribution
 
 from ethogram.models.chains import markov_chain
 from ethogram.models.chains.markov_chain import Filtered, Marginals, Path
+from ethogram.models.quick_jit import quick_jit
 
 __all__ = ["LatentChain"]
 
@@ -64,6 +63,6 @@ def _chain_of(chain: LatentChain, value: Any) -> tuple[Array, Array, Array, Arra
     return _in_one_program(chain, value)
 
 
-@functools.partial(jax.jit, inline=True)
+@quick_jit(inline=True)
 def _in_one_program(chain: LatentChain, value: Any) -> tuple[Array, Array, Array, Array]:
     return chain._chain(value)

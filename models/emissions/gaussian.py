@@ -42,6 +42,7 @@ from ethogram.models.families.normal_inverse_wishart import (
     NormalInverseWishartCoordinates,
 )
 from ethogram.models.model_object import model_object, static_field
+from ethogram.models.quick_jit import quick_jit
 
 __all__ = ["GaussianEmission", "GaussianMixtureEmission", "KnownCovarianceEmission"]
 
@@ -396,12 +397,12 @@ class GaussianMixtureEmission(_NormalInverseWishartEmission):
         return dist.MixtureSameFamily(weights, components, validate_args=False)  # NaN is outside the support
 
 
-@jax.jit
+@quick_jit(inline=True)
 def _normals(mean: Any, covariance: Any) -> dist.Distribution:
     return dist.MultivariateNormal(mean, covariance, validate_args=False)
 
 
-@jax.jit(static_argnums=2)
+@quick_jit(inline=True, static_argnums=2)
 def _gapped_normals(mean: Any, covariance: Any, num_patterns: int | None) -> dist.Distribution:
     return GappedNormal(mean, covariance, num_patterns)
 

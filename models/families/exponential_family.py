@@ -5,8 +5,6 @@ q(theta) is a pytree of blocks: `expected_statistics` gives expected log potenti
 """
 
 import dataclasses
-import functools
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -269,21 +267,13 @@ def _is_block(node: Any) -> bool:
     return isinstance(node, ConjugateBlock)
 
 
-def _as_one_program(function: Callable) -> Callable:
-    """The function of pytrees, compiled as a whole where all of them are concrete."""
-    compiled = quick_jit(function)
-    return functools.wraps(function)(
-        lambda *trees: (compiled if is_concrete(*jax.tree.leaves(trees)) else function)(*trees)
-    )
-
-
-@_as_one_program
+@quick_jit(inline=True)
 def expected_statistics(blocks: Any) -> Any:
     """Expected statistics of every block of the pytree `blocks`, in its place."""
     return jax.tree.map(lambda block: block.expected_statistics(), blocks, is_leaf=_is_block)
 
 
-@_as_one_program
+@quick_jit(inline=True)
 def natural_step(blocks: Any, prior: Any, statistics: Any, scale: Any, step_size: Any) -> Any:
     """Every block of a pytree after one natural-gradient step (see `ConjugateBlock.step`).
 
@@ -304,7 +294,7 @@ def natural_step(blocks: Any, prior: Any, statistics: Any, scale: Any, step_size
     )
 
 
-@_as_one_program
+@quick_jit(inline=True)
 def total_kl(blocks: Any, prior: Any) -> Float[Array, ""]:
     """Sum of KL(q || p) over all rows of all blocks of the pytrees `blocks` (q) and `prior` (p), in nats."""
     parts = jax.tree.map(lambda block, start: block.divergence(start), blocks, prior, is_leaf=_is_block)
