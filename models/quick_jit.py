@@ -41,8 +41,8 @@ def quick_jit(
     """
     if function is None:
         return functools.partial(quick_jit, calls=calls, inline=inline, **options)
-    usual = jax.jit(function, **options)
-    quick = {
+    usual: Any = jax.jit(function, **options)
+    quick: dict[int, Any] = {
         level: jax.jit(
             function,
             compiler_options={
