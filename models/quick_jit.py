@@ -12,6 +12,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.extend.core import find_top_trace
 
 from ethogram.models.arguments import is_concrete
 
@@ -56,10 +57,11 @@ def quick_jit(
 
     def compiled(*args: Any, **kwargs: Any) -> Any:
         leaves = jax.tree.leaves((args, kwargs))
-        concrete = is_concrete(*leaves)
-        if inline and not concrete:
+        if inline and not is_concrete(*leaves):
             return function(*args, **kwargs)
-        if not concrete or jax.default_backend() != "cpu":  # within another program its options hold
+        if (
+            _is_transformed() or jax.default_backend() != "cpu"
+        ):  # the options of a transformed program hold within
             return usual(*args, **kwargs)
         times = calls(*args, **kwargs) if callable(calls) else calls
         work = times * sum(map(np.size, leaves))
@@ -70,3 +72,8 @@ def quick_jit(
     wrapped.eval_shape = usual.eval_shape
     wrapped._cache_size = lambda: sum(program._cache_size() for program in (usual, *quick.values()))
     return wrapped
+
+
+def _is_transformed() -> bool:
+    """Whether JAX traces what runs here, be the arguments traced or not."""
+    return type(find_top_trace(())).__name__ != "EvalTrace"

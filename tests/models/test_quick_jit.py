@@ -27,4 +27,5 @@ def test_within_another_program_it_is_a_call_or_the_function_itself(inline):
     double = quick_jit(lambda x: 2 * x, inline=inline)
     program = jax.make_jaxpr(lambda x: double(x) + 1)(1.0)
     assert {each.primitive.name for each in program.eqns} == ({"mul", "add"} if inline else {"jit", "add"})
+    jax.jit(lambda x: x + double(1.0))(1.0)  # of a constant, within another program, which refuses options
     assert double(3.0) == 6.0 and jax.grad(lambda x: double(x) ** 2)(3.0) == 24.0

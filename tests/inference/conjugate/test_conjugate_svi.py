@@ -395,13 +395,17 @@ def test_known_roles_hold_in_empty_slots_of_a_batch(symbols):
 @pytest.mark.slow
 @pytest.mark.parametrize("settings", [{}, {"batch_size": 2, "step_size": 0.5}, {"step_size": 0.5}])
 def test_restarts_in_slices_are_the_same_restarts(symbol_model, symbols, monkeypatch, settings):
-    """Restarts whose blocks are too large to stand side by side run one slice after another."""
+    """One by one on a CPU; side by side on an accelerator, in slices where their blocks are too large for that."""
     data, options = symbols(), {"restarts": 4, "tol": 1e-3, **settings}
-    whole = fit(symbol_model(), data, 25, **options)
-    monkeypatch.setattr("ethogram.inference.conjugate.steps.LARGEST", 40)
+    alone = fit(symbol_model(), data, 25, **options)
     four = jax.tree.map(lambda x: jnp.stack([x] * 4), symbol_model().prior())
+    assert len(restart_slices(four)) == 4
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert len(restart_slices(four)) == 1
+    assert_same_fit(alone, fit(symbol_model(), data, 25, **options), rtol=1e-9)
+    monkeypatch.setattr("ethogram.inference.conjugate.steps.LARGEST", 40)
     assert len(restart_slices(four)) == 2
-    assert_same_fit(whole, fit(symbol_model(), data, 25, **options), rtol=1e-9)
+    assert_same_fit(alone, fit(symbol_model(), data, 25, **options), rtol=1e-9)
 
 
 def test_data_are_checked_once_a_fit_and_once_an_export(symbol_model, symbols, monkeypatch):
