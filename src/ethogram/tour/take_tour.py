@@ -143,13 +143,13 @@ def _begin(prepare: Callable[[], object] | None) -> None:
     """Set up a process of the pool, which ends when the one that started it ends it or is killed."""
     from tqdm import tqdm
 
-    signal.signal(signal.SIGTERM, _end)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     tqdm.set_lock(
         threading.RLock()
     )  # its own is a semaphore of all processes, which outlives those that are ended
     if prepare is not None:
         prepare()
+    signal.signal(signal.SIGTERM, _end)  # last: the pool would report its SystemExit as an exception of this function
 
 
 def _end(*_: object) -> NoReturn:
