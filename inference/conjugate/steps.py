@@ -35,8 +35,11 @@ __all__ = [
 BLOCK = 10
 """Steps per compiled call; progress, checkpoints and interrupts are handled between calls."""
 
-CALLS, RESTARTS = 2**7, 8
-"""Iterations of a short fit, over all its restarts, and how many these are."""
+CALLS, RESTARTS = 2**9, 8
+"""Iterations of a short fit by coordinate ascent, over all its restarts, and how many these are."""
+
+MANY = 2**12
+"""Steps of a fit by stochastic or damped steps, over all its restarts."""
 
 LARGEST = 2**24
 """Maximum size of the blocks of restarts that an accelerator handles together; an iteration needs several times it."""
@@ -172,7 +175,7 @@ def _ascent_block(
 
 
 @_by_slices
-@quick_jit(calls=CALLS)
+@quick_jit(calls=MANY)
 def full_steps(model, blocks, prior, batches, step_sizes):
     """A natural-gradient step on all data for each of `step_sizes` (BLOCK,); a size of zero is no step."""
 
@@ -188,7 +191,7 @@ def full_steps(model, blocks, prior, batches, step_sizes):
 
 
 @_by_slices
-@quick_jit(calls=CALLS, static_argnames="widths")
+@quick_jit(calls=MANY, static_argnames="widths")
 def stochastic_steps(model, blocks, prior, everything, rows, width, step_sizes, scale, widths):
     """BLOCK natural-gradient steps on mini-batches of whole groups; a size of zero is no step.
 
