@@ -60,7 +60,7 @@ def test_fits_of_many_sizes_share_compilations(compiler_events, count, most, bat
         fit(int(num_sequences), int(num_steps), int(rng.integers(1, 4)))
     # The first fit compiled one shape; others follow, with the program of the ELBO and that of the steps.
     found = compiler_events["backend_compile_duration"]
-    assert found <= {9: 1, 16: 5, 60: 10}[most] * (1 if batch_size is None else 2)
+    assert found <= {9: 1, 16: 6, 60: 11}[most] * (1 if batch_size is None else 2)
 
 
 @jax.jit
