@@ -59,9 +59,8 @@ def quick_jit(
         leaves = jax.tree.leaves((args, kwargs))
         if inline and not is_concrete(*leaves):
             return function(*args, **kwargs)
-        if (
-            _is_transformed() or jax.default_backend() != "cpu"
-        ):  # the options of a transformed program hold within
+        # Within another program its options hold, and JAX refuses others.
+        if _is_transformed() or jax.default_backend() != "cpu":
             return usual(*args, **kwargs)
         times = calls(*args, **kwargs) if callable(calls) else calls
         work = times * sum(map(np.size, leaves))
