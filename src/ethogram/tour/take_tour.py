@@ -149,7 +149,8 @@ def _begin(prepare: Callable[[], object] | None) -> None:
     )  # its own is a semaphore of all processes, which outlives those that are ended
     if prepare is not None:
         prepare()
-    signal.signal(signal.SIGTERM, _end)  # last: the pool would report its SystemExit as an exception of this function
+    # Last: the pool would report its SystemExit as an exception of this function.
+    signal.signal(signal.SIGTERM, _end)
 
 
 def _end(*_: object) -> NoReturn:
