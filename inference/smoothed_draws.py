@@ -134,7 +134,7 @@ def sampled_paths(
 
 
 def _by_draw(function: Any, draws: Any, *arguments: Any) -> Iterator[Any]:
-    """Results, on the host, of a compiled function of (draws, ...) for every draw of a tree of arrays (draw, ...)."""
+    """Results of a compiled function for each draw of a tree of arrays (draw, ...), as NumPy arrays."""
     count = len(jax.tree.leaves(draws)[0])
     for start in range(0, count, CHUNK):
         rows = np.minimum(np.arange(start, start + CHUNK), count - 1)

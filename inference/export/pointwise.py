@@ -158,7 +158,7 @@ def _distribution(model, parameters, arrays, labels):
     return model.observation(parameters, with_labels(arrays, labels))
 
 
-@quick_jit(calls=CALLS, static_argnames="labels")
+@quick_jit(static_argnames="labels")
 def _value(model, arrays, labels):
     return jnp.asarray(model.observed_value(with_labels(arrays, labels)))
 

@@ -6,7 +6,6 @@ games. A state is any pytree of NumPy arrays; `jax.tree` slices it.
 
 from __future__ import annotations
 
-import warnings
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -14,6 +13,7 @@ import numpy as np
 from jaxtyping import Int
 
 from ethogram.models.arguments import read_array, require_integer
+from ethogram.models.data.action_numbers import rolled_out
 from ethogram.models.data.selection import label_name
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.printing import short_repr
@@ -217,8 +217,7 @@ def step(world: Any, rng: np.random.Generator, state: Any, actions: np.ndarray) 
 
 def record(world: Any, states: Any, actions: np.ndarray, lengths: np.ndarray) -> Trajectories:
     """Checked trajectories of roll-outs, one sequence per agent, game by game."""
-    with warnings.catch_warnings():  # roll-outs are of policies, which count from 0
-        warnings.filterwarnings("ignore", "actions are the integers 1 to")
+    with rolled_out():
         data = world.record(states, actions, lengths)
     if not isinstance(data, Trajectories):
         raise TypeError(f"world.record returned {type(data).__name__}: give Trajectories")

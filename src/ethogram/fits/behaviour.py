@@ -7,7 +7,6 @@ a Bayesian bootstrap: Rubin (1981), "The Bayesian bootstrap", Annals of Statisti
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -161,11 +160,9 @@ def _table(
         values = values[:, first] - values[:, second]
         further = {}
     ends = [(1 - probability) / 2, (1 + probability) / 2]
-    values = np.where(np.isfinite(values), values, np.nan)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "All-NaN slice|Mean of empty slice", RuntimeWarning)
-        mean, (lower, upper) = np.nanmean(values, axis=0), np.nanquantile(values, ends, axis=0)
-    columns = {"mean": mean, "lower": lower, "upper": upper, **further}
+    draws = pandas.DataFrame(np.where(np.isfinite(values), values, np.nan).reshape(len(values), -1))
+    lower, upper = draws.quantile(ends).to_numpy()
+    columns = {"mean": draws.mean(), "lower": lower, "upper": upper, **further}
     cells = pandas.MultiIndex.from_product([list(each) for each in axes.values()], names=list(axes))
     index = cells
     if levels is not None:
