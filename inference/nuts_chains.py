@@ -179,7 +179,7 @@ def _begin(model, arrays, labels, keys, starts, varying, fixed, non_centred, num
     return jax.vmap(of_chain)(keys, starts)
 
 
-@quick_jit(calls=2**13, static_argnames=STATIC)
+@quick_jit(calls=2**16, static_argnames=STATIC)
 def _advance(model, arrays, labels, keys, starts, varying, fixed, non_centred, num_warmup, state):
     settings = (varying, fixed, non_centred, num_warmup)
 
