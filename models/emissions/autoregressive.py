@@ -18,6 +18,7 @@ from ethogram.models.arguments import (
     require_covariance,
     require_integer,
 )
+from ethogram.models.data.gaps import require_complete
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.emissions.autoregressive_gaussian import AutoregressiveGaussian, with_lags
 from ethogram.models.emissions.data_prior import CentredEmission
@@ -91,7 +92,6 @@ class AutoregressiveGaussianEmission(CentredEmission):
         "covariance": ("state", "feature", "next_feature"),
     }
     prior_from_data: ClassVar[tuple[str, ...]] = ("coefficients", "scale", "mean", "covariance", "whitening")
-    sums_out_missing: ClassVar[bool] = False
     observation_needs_data: ClassVar[bool] = True
 
     def __post_init__(self):
@@ -245,10 +245,11 @@ class AutoregressiveGaussianEmission(CentredEmission):
         targets, regressors, _ = np.split(held, ends, axis=-1)
         return local_regressions(targets, regressors, observed)
 
-    def distribution(self, parameters: dict[str, Any]) -> dist.Distribution:
+    def distribution(self, parameters: dict[str, Any], data: Trajectories | None = None) -> dist.Distribution:
         """Autoregressions at parameters ``coefficients (state, feature, regressor)`` and ``covariance``."""
         return AutoregressiveGaussian(parameters["coefficients"], parameters["covariance"], *self._start())
 
-    def distribution_of(self, parameters: dict[str, Any], data: Trajectories) -> dist.Distribution:
-        """The same, whatever the data: frames are complete."""
-        return self.distribution(parameters)
+    def read(self, data: Trajectories) -> Array:
+        """Observations (sequence, time, feature), of complete frames."""
+        require_complete(data, f"a {type(self).__name__} needs")
+        return super().read(data)

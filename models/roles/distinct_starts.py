@@ -21,8 +21,10 @@ from ethogram.models.roles.exclusive_roles import GroupedChains, log_num_maps
 from ethogram.models.roles.log_permanent import log_permanent
 from ethogram.models.roles.starts import (
     MAX_SEED_FRAMES,
+    chosen_frames,
     cluster_centres,
     clusters_without_outliers,
+    frames_on_host,
     random_maps,
 )
 
@@ -68,7 +70,7 @@ def _costs(model: Any, rng: np.random.Generator, batches: list[GroupedChains]) -
     count = model.num_roles
     observed = [np.asarray(batch.chains.observed) for batch in batches]
     features = [
-        model.emission.start_features(np.asarray(batch.chains.observations), seen)
+        model.emission.start_features(frames_on_host(batch.chains.observations), seen)
         for batch, seen in zip(batches, observed, strict=True)
     ]
     seen_points = np.concatenate([x[seen] for x, seen in zip(features, observed, strict=True)])
@@ -110,9 +112,9 @@ def _emission_statistics(
     model: Any, rng: np.random.Generator, batches: list[GroupedChains], labels: list[np.ndarray]
 ) -> dict[str, Any]:
     observed = [np.asarray(batch.chains.observed) for batch in batches]
-    frames = [np.asarray(b.chains.observations)[seen] for b, seen in zip(batches, observed, strict=True)]
-    held = [label[seen] for label, seen in zip(labels, observed, strict=True)]
-    return model.emission.label_statistics(rng, np.concatenate(frames), np.concatenate(held), model.num_roles)
+    frames = chosen_frames([batch.chains.observations for batch in batches], observed)
+    held = np.concatenate([label[seen] for label, seen in zip(labels, observed, strict=True)])
+    return model.emission.label_statistics(rng, frames, held, model.num_roles)
 
 
 @quick_jit
