@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, ClassVar
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
@@ -195,7 +196,10 @@ class AutoregressiveGaussianEmission(CentredEmission):
             parts = [xp.where(kept, regression, 0), kept, xp.where(complete, 0, start)[..., None]]
             return xp.concatenate(parts, axis=-1).astype(dtype)
 
-        return concretely(rows, data.observations, data.observed, *self._start(), block.origin, block.basis)
+        with jax.default_matmul_precision("highest"):
+            return concretely(
+                rows, data.observations, data.observed, *self._start(), block.origin, block.basis
+            )
 
     def expected_log_likelihood(self, expected: dict[str, Any], observations: Array) -> Array:
         """Expected log density (..., state) of arranged frames."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -104,7 +105,8 @@ def data_moments(data: Trajectories, dtype: Any) -> Moments:
         covariance = xp.where(complete, covariance, _definite(xp, covariance))
         return Moments(mean.astype(dtype), covariance.astype(dtype))
 
-    return concretely(moments, data.observations, data.observed)
+    with jax.default_matmul_precision("highest"):
+        return concretely(moments, data.observations, data.observed)
 
 
 def _definite(xp: Any, covariance: Any) -> Any:

@@ -106,7 +106,9 @@ class _NormalInverseWishartEmission(CentredEmission):
     @property
     def differs_by_state(self: Any) -> bool:
         """Whether states have priors of their own."""
-        return bool(self._block().natural.strength.shape)
+        axes = {"mean": 1, "strength": 0, "dof": 0, "scale": 2}
+        given = {name: getattr(self, name) for name in axes}
+        return any(x is not None and x.ndim > axes[name] for name, x in given.items())
 
     def _block(self: Any) -> NormalInverseWishart:
         size, dtype = self.num_features, self.strength.dtype

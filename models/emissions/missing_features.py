@@ -38,7 +38,7 @@ from ethogram.models.quick_jit import quick_jit
 __all__ = [
     "Blocks",
     "Gapped",
-    "GappedNormal",
+    "MarginalNormal",
     "blocks_of",
     "count_patterns",
     "filled_in",
@@ -46,6 +46,7 @@ __all__ = [
     "marginal_of_mean",
     "marginal_potentials",
     "normals",
+    "whitened_log_density",
 ]
 
 WIDTH = 64
@@ -184,38 +185,42 @@ def marginal_of_mean(
     return in_frames(values, blocks).reshape(*observations.values.shape[:-1], len(mean))
 
 
-def normals(mean: Any, covariance: Any, data: Trajectories | None) -> dist.Distribution:
+def normals(mean: Any, covariance: Any, data: Trajectories | None) -> MarginalNormal:
     """Multivariate normal distributions whose densities sum out the features that are missing in `data`."""
-    count = 1
-    if data is not None and data.observations is not None:
-        count = count_patterns(data.observations, data.observed)
-    return _normals(mean, covariance, count)
+    complete = data is None or data.observations is None
+    return _normals(mean, covariance, 1 if complete else count_patterns(data.observations, data.observed))
 
 
 @quick_jit(inline=True, static_argnums=2)
-def _normals(mean: Any, covariance: Any, num_patterns: int | None) -> dist.Distribution:
-    if num_patterns == 1:
-        return dist.MultivariateNormal(mean, covariance, validate_args=False)
-    return GappedNormal(mean, covariance, num_patterns)
+def _normals(mean: Any, covariance: Any, num_patterns: int | None) -> MarginalNormal:
+    return MarginalNormal(mean, covariance, num_patterns)
 
 
-class GappedNormal(dist.MultivariateNormal):
+class MarginalNormal(dist.MultivariateNormal):
     """Multivariate normal distributions whose values are NaN in missing features: these are summed out.
 
-    Samples have all features. Covariances are factored once for every set of missing features.
+    Samples have all features. Covariances are factored once for every set of missing features. Frames are whitened, and
+    not expanded into squares, which in single precision loses 3 to 4 digits 100 standard deviations from the origin.
 
     Parameters
     ----------
     loc, covariance_matrix : (*batch, feature) and (*batch, feature, feature).
-    num_patterns : sets of features that are missing in the values, at most; None where that is not known, and values
-        without NaN take the usual density.
+    num_patterns : sets of features that are missing in the values, at most, the empty one counted; None where that is
+        not known, and values without NaN take the density of complete frames.
     """
 
     pytree_aux_fields = ("num_patterns",)
 
-    def __init__(self, loc: Any, covariance_matrix: Any, num_patterns: int | None = None):
+    def __init__(
+        self,
+        loc: Any,
+        covariance_matrix: Any = None,
+        num_patterns: int | None = None,
+        *,
+        scale_tril: Any = None,
+    ):
         self.num_patterns = num_patterns
-        super().__init__(loc, covariance_matrix, validate_args=False)
+        super().__init__(loc, covariance_matrix, scale_tril=scale_tril, validate_args=False)
 
     def log_prob(self, value: Any) -> Array:
         """Log density (...) of the features that are not NaN, of values (..., feature)."""
@@ -224,21 +229,51 @@ class GappedNormal(dist.MultivariateNormal):
         axes = len(self.batch_shape)
         size = value.shape[-1]
         loc, factor = self.loc.reshape(-1, size), self.scale_tril.reshape(-1, size, size)
-        if value.shape[value.ndim - 1 - axes : -1] != (1,) * axes:  # values for each entry of the batch
-            entry = jnp.broadcast_to(np.arange(len(loc)).reshape(self.batch_shape), shape).ravel()
-            frames = jnp.broadcast_to(value, (*shape, size)).reshape(-1, 1, size)
-            return jax.vmap(lambda at, x: _marginal(loc[at][None], factor[at][None], x, 1)[0, 0])(
-                entry, frames
-            ).reshape(shape)
-        frames = value.reshape(-1, size)
+        if value.shape[value.ndim - 1 - axes : -1] == (1,) * axes:
+            return self._of_all(loc, factor, value.reshape(-1, size)).reshape(shape)
+        # values for each entry of the batch
+        entry = jnp.broadcast_to(np.arange(len(loc)).reshape(self.batch_shape), shape).ravel()
+        frames = jnp.broadcast_to(value, (*shape, size)).reshape(-1, 1, size)
+        return jax.vmap(lambda at, x: self._of_all(loc[at][None], factor[at][None], x)[0, 0])(
+            entry, frames
+        ).reshape(shape)
+
+    def _of_all(self, loc: Array, factor: Array, frames: Array) -> Array:
+        """Log densities (frame, entry) of frames (frame, feature) in all entries."""
+        if self.num_patterns == 1:
+            return _complete(loc, factor, frames)
         if self.num_patterns is not None:
-            return _marginal(loc, factor, frames, self.num_patterns).reshape(shape)
-        count = 2 ** min(size, WORD)
+            return _marginal(loc, factor, frames, self.num_patterns)
+        count = 2 ** min(frames.shape[-1], WORD)
         return lax.cond(
             jnp.isnan(frames).any(),
-            lambda: _marginal(loc, factor, frames, count).reshape(shape),
-            lambda: jnp.broadcast_to(super(GappedNormal, self).log_prob(value), shape),
+            lambda: _marginal(loc, factor, frames, count),
+            lambda: _complete(loc, factor, frames),
         )
+
+
+def _complete(loc: Array, factor: Array, frames: Array) -> Array:
+    """Log densities (frame, entry) of complete frames (frame, feature)."""
+    gap = frames.T[None] - loc[..., None]
+    return whitened_log_density(factor, jnp.eye(frames.shape[-1], dtype=factor.dtype)[None], gap)
+
+
+def whitened_log_density(
+    factor: Float[Array, "entry feature feature"],
+    residual: Float[Array, "#entry feature row"],
+    rows: Float[Array, "*batch row frame"],
+) -> Float[Array, "frame entry"]:
+    r"""Log densities :math:`\ln N(R_k y_t \mid 0, L_k L_k')` of rows y, which are whitened.
+
+    The long axis is the last throughout.
+    """
+    size = factor.shape[-1]
+    whitening = solve_triangular(
+        factor, jnp.broadcast_to(residual, (*factor.shape[:-1], residual.shape[-1])), lower=True
+    )
+    white = jnp.matmul(whitening, rows, precision="highest")
+    constant = half_log_det(factor) + 0.5 * size * math.log(2 * math.pi)
+    return (-0.5 * jnp.sum(white**2, axis=1) - constant[:, None]).T
 
 
 def _marginal(loc: Array, factor: Array, frames: Array, num_patterns: int) -> Array:
