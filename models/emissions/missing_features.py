@@ -187,8 +187,10 @@ def marginal_of_mean(
 
 def normals(mean: Any, covariance: Any, data: Trajectories | None) -> MarginalNormal:
     """Multivariate normal distributions whose densities sum out the features that are missing in `data`."""
-    complete = data is None or data.observations is None
-    return _normals(mean, covariance, 1 if complete else count_patterns(data.observations, data.observed))
+    count: int | None = 1
+    if data is not None and data.observations is not None:
+        count = count_patterns(data.observations, data.observed)
+    return _normals(mean, covariance, count)
 
 
 @quick_jit(inline=True, static_argnums=2)
