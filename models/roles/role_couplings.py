@@ -6,6 +6,7 @@ carries from iteration to iteration, initial labels, and decoding.
 
 from __future__ import annotations
 
+import math
 from typing import Any, ClassVar
 
 import jax
@@ -17,20 +18,28 @@ from jaxtyping import Float, Int
 from ethogram.models.chains.conjugate_chain import ChainData, conjugate_log_normalizer
 from ethogram.models.chains.hidden_markov import HiddenMarkov
 from ethogram.models.chains.markov_chain import e_step, most_likely_path
+from ethogram.models.conjugate_model import EStep, exact_e_step
 from ethogram.models.optimal_assignment import optimal_assignment
 from ethogram.models.quick_jit import quick_jit
 from ethogram.models.roles.distinct_roles import SETTLING, DistinctRoles
 from ethogram.models.roles.distinct_starts import DISTINCT_KINDS, distinct_labels
 from ethogram.models.roles.exclusive_roles import ExclusiveRoles, GroupedChains, log_num_maps
 from ethogram.models.roles.log_permanent import log_permanent, matching_marginals
-from ethogram.models.roles.mean_field_roles import FrameChain, energy, field_of, improve, settle
+from ethogram.models.roles.mean_field_roles import (
+    PROPOSE_EVERY,
+    FrameChain,
+    energy,
+    field_of,
+    improve,
+    settle,
+)
 from ethogram.models.roles.role_maps import MAX_MAPS, map_chain, num_maps
 from ethogram.models.roles.starts import START_KINDS, random_maps, rough_labels
 
 __all__ = ["COUPLINGS", "DistinctInFrames", "IndependentRoles", "OneRoleEach", "role_potentials"]
 
 FEW_MAPS = 100
-"""Maps of agents to roles above which padded steps cost more than a compilation."""
+"""Maps of agents to roles above which padded steps cost more than a compilation: from 5 roles on."""
 
 Decoded = tuple[Int[np.ndarray, "sequence time"], Float[np.ndarray, "sequence time role"]]
 
@@ -41,7 +50,6 @@ class IndependentRoles:
     has_chain: ClassVar[bool] = True
     is_joint: ClassVar[bool] = False  # whether the agents of a group are scored jointly
     start_kinds: ClassVar[tuple[str, ...]] = START_KINDS
-    settle_every: ClassVar[int] = 1
 
     def arrange(self, chains: ChainData, num_agents: int) -> Any:
         """Arranged data of a model, given the agents of every group (1 where they are independent)."""
@@ -51,19 +59,13 @@ class IndependentRoles:
         """Whether the local step is exact."""
         return True
 
-    def is_costly(self, num_agents: int, num_roles: int) -> bool:
-        """Whether padded steps cost more than a compilation."""
-        return False
+    def log_normalizer(self, model: Any, expected: dict[str, Any], batch: Any) -> Float[Array, ""]:
+        """Summed log normaliser, whose gradient is the expected statistics."""
+        return conjugate_log_normalizer(model.emission, expected, batch)
 
-    def carried(self, model: Any, batch: Any) -> Any:
-        """What the local step hands on from iteration to iteration, before the first."""
-        return ()
-
-    def local_evidence(
-        self, model: Any, expected: dict[str, Any], batch: Any, carried: Any, step: Any
-    ) -> tuple[Float[Array, ""], Any]:
-        """Summed log normaliser, whose gradient is the expected statistics, and what is carried on."""
-        return conjugate_log_normalizer(model.emission, expected, batch), ()
+    def e_step(self, model: Any) -> EStep:
+        """Local step of a model."""
+        return exact_e_step(model.log_normalizer)
 
     def observation(
         self, emission: Any, parameters: dict[str, Any], lengths: Any, observed: Any, states: Any
@@ -95,13 +97,11 @@ class OneRoleEach(IndependentRoles):
         """Arranged data of a model, in whole groups."""
         return GroupedChains(chains, num_agents)
 
-    def local_evidence(
-        self, model: Any, expected: dict[str, Any], batch: GroupedChains, carried: Any, step: Any
-    ) -> tuple[Float[Array, ""], Any]:
+    def log_normalizer(self, model: Any, expected: dict[str, Any], batch: GroupedChains) -> Float[Array, ""]:
         """Summed log-permanents of the potentials, relative to all maps."""
         potentials = model.role_potentials(expected, batch.chains)
-        potentials = potentials.reshape(-1, batch.num_agents, model.num_roles)
-        return jnp.sum(log_permanent(potentials) - log_num_maps(batch.num_agents, model.num_roles)), ()
+        potentials = potentials.reshape(-1, batch.unit, model.num_roles)
+        return jnp.sum(log_permanent(potentials) - log_num_maps(batch.unit, model.num_roles))
 
     def observation(
         self, emission: Any, parameters: dict[str, Any], lengths: Any, observed: Any, states: Any
@@ -118,7 +118,7 @@ class OneRoleEach(IndependentRoles):
     def decode(self, model: Any, expected: dict[str, Any], batch: GroupedChains) -> Decoded:
         """Optimal assignment of each group, and the marginals of the matching."""
         potentials = role_potentials(model, expected, batch.chains)
-        grouped = potentials.reshape(-1, batch.num_agents, model.num_roles)
+        grouped = potentials.reshape(-1, batch.unit, model.num_roles)
         role = optimal_assignment(-np.asarray(grouped, dtype=float)).role.reshape(-1, 1)
         probability = np.asarray(matching_marginals(grouped)).reshape(-1, 1, model.num_roles)
         num_steps = batch.chains.observed.shape[1]
@@ -134,37 +134,48 @@ class DistinctInFrames(OneRoleEach):
 
     has_chain = True
     start_kinds = DISTINCT_KINDS
-    settle_every = 3  # iterations with a new proposal
-
-    def is_costly(self, num_agents: int, num_roles: int) -> bool:
-        """Whether every step takes a log-permanent, or the square of many maps."""
-        return num_maps(num_agents, num_roles) > FEW_MAPS
 
     def is_exact(self, num_agents: int, num_roles: int) -> bool:
         """Whether the maps are few enough to be summed."""
         return num_maps(num_agents, num_roles) <= MAX_MAPS
 
-    def carried(self, model: Any, batch: GroupedChains) -> Any:
-        """Marginals (group, time, agent, role), before the first iteration zero; none where maps are summed."""
-        if self.is_exact(batch.num_agents, model.num_roles):
+    def log_normalizer(self, model: Any, expected: dict[str, Any], batch: GroupedChains) -> Float[Array, ""]:
+        """Summed log weights of all maps, or the bound of the mean field."""
+        return self._evidence(model, expected, batch, self._marginals(model, batch), 0)[0]
+
+    def e_step(self, model: Any) -> EStep:
+        """Local step of a model; its local state is the marginals of the mean field, if there is one."""
+
+        def step(expected, batch, marginals, iteration):
+            def evidence(expected):
+                return self._evidence(model, expected, batch, marginals, iteration)
+
+            (value, marginals), statistics = jax.value_and_grad(evidence, has_aux=True)(expected)
+            return value, statistics, marginals
+
+        costly = math.factorial(model.num_roles) > FEW_MAPS
+        return EStep(lambda batch: self._marginals(model, batch), step, PROPOSE_EVERY, costly)
+
+    def _marginals(self, model: Any, batch: GroupedChains) -> Any:
+        """Marginals (group, time, agent, role) before the first iteration, zero; none where maps are summed."""
+        if self.is_exact(batch.unit, model.num_roles):
             return ()
         num_sequences, num_steps = batch.chains.observed.shape
-        shape = (num_sequences // batch.num_agents, num_steps, batch.num_agents, model.num_roles)
+        shape = (num_sequences // batch.unit, num_steps, batch.unit, model.num_roles)
         return jnp.zeros(shape, jnp.result_type(float))
 
-    def local_evidence(
-        self, model: Any, expected: dict[str, Any], batch: GroupedChains, carried: Any, step: Any
+    def _evidence(
+        self, model: Any, expected: dict[str, Any], batch: GroupedChains, marginals: Any, iteration: Any
     ) -> tuple[Float[Array, ""], Any]:
         """Summed log weights of all maps, or the bound of the mean field, with its marginals."""
         chain, lengths = _frame_chain(model, expected, batch)
-        if self.is_exact(batch.num_agents, model.num_roles):
+        if self.is_exact(batch.unit, model.num_roles):
             values = map_chain(*chain[:3], lengths).log_normalizer()
             return jnp.sum(jnp.where(lengths > 0, values, 0)), ()
-        found = jax.lax.stop_gradient(
-            improve(jax.lax.stop_gradient(chain), carried.astype(chain.potentials.dtype), step)
-        )
+        fixed = jax.lax.stop_gradient(chain)
+        found = jax.lax.stop_gradient(improve(fixed, marginals.astype(chain.potentials.dtype), iteration))
         value = jnp.sum(found.entropy + energy(chain, found.marginals))
-        return value, found.marginals.astype(carried.dtype)
+        return value, found.marginals.astype(marginals.dtype)
 
     def observation(
         self, emission: Any, parameters: dict[str, Any], lengths: Any, observed: Any, states: Any
@@ -182,7 +193,7 @@ class DistinctInFrames(OneRoleEach):
 
     def decode(self, model: Any, expected: dict[str, Any], batch: GroupedChains) -> Decoded:
         """Most likely maps; of a mean field, the optimal assignment of the field of every frame."""
-        exact = self.is_exact(batch.num_agents, model.num_roles)
+        exact = self.is_exact(batch.unit, model.num_roles)
         found, probability = _decode_frames(model, expected, batch, exact)
         found = np.asarray(found)
         role = found if exact else optimal_assignment(-np.asarray(found, dtype=float)).role
@@ -198,8 +209,8 @@ COUPLINGS = {None: IndependentRoles(), "per_sequence": OneRoleEach(), "per_frame
 def _frame_chain(model: Any, expected: dict[str, Any], batch: GroupedChains) -> tuple[FrameChain, Array]:
     """Log potentials of all groups, and their lengths (group,): those of the longest sequence."""
     steps = model.step_potentials(expected, batch.chains)
-    potentials = jnp.swapaxes(steps.reshape(-1, batch.num_agents, *steps.shape[1:]), 1, 2)
-    lengths = jnp.max(batch.chains.lengths.reshape(-1, batch.num_agents), axis=1)
+    potentials = jnp.swapaxes(steps.reshape(-1, batch.unit, *steps.shape[1:]), 1, 2)
+    lengths = jnp.max(batch.chains.lengths.reshape(-1, batch.unit), axis=1)
     alive = jnp.arange(steps.shape[1]) < lengths[:, None]
     initial, transition = expected["initial"].concentration, expected["transition"].concentration
     return FrameChain(initial, transition, potentials, alive), lengths

@@ -40,7 +40,7 @@ from ethogram.models.arguments import (
 from ethogram.models.chains.conjugate_chain import ChainData, masked_log_likelihood, zero_where_missing
 from ethogram.models.chains.hidden_markov import HiddenMarkov
 from ethogram.models.chains.relabelled_paths import PathPotentials
-from ethogram.models.conjugate_model import ConjugateModel, require_informative
+from ethogram.models.conjugate_model import ConjugateModel, EStep, require_informative
 from ethogram.models.data import trajectories
 from ethogram.models.data.gaps import require_complete
 from ethogram.models.data.trajectories import Trajectories
@@ -120,11 +120,6 @@ class RoleHMM(ConjugateModel):
     def start_kinds(self) -> tuple[str, ...]:  # type: ignore[override]
         """Starts that ``init="mixed"`` takes in turn."""
         return self.coupling.start_kinds
-
-    @property
-    def settle_every(self) -> int:  # type: ignore[override]
-        """Iterations from one comparison of ELBOs to the next."""
-        return self.coupling.settle_every
 
     def __post_init__(self):
         count = self.num_roles
@@ -244,22 +239,12 @@ class RoleHMM(ConjugateModel):
         """
         if isinstance(batch, Trajectories):
             batch = self.arrange(batch)
-        return self.coupling.local_evidence(self, expected, batch, self.carried(batch), 0)[0]
+        return self.coupling.log_normalizer(self, expected, batch)
 
-    def carried(self, batch: ChainData | GroupedChains) -> Any:
-        """What the local step hands on from one iteration to the next, before the first."""
-        return self.coupling.carried(self, batch)
-
-    def local_step(
-        self, expected: dict[str, Any], batch: ChainData | GroupedChains, carried: Any, step: Any
-    ) -> tuple[Array, dict[str, Any], Any]:
-        """Summed log normaliser of a batch, expected statistics, and what is carried on."""
-
-        def evidence(expected):
-            return self.coupling.local_evidence(self, expected, batch, carried, step)
-
-        (value, carried), statistics = jax.value_and_grad(evidence, has_aux=True)(expected)
-        return value, statistics, carried
+    @property
+    def e_step(self) -> EStep:
+        """The exact step; with ``exclusive="per_frame"`` and many maps of agents to roles a mean field."""
+        return self.coupling.e_step(self)
 
     def label_axes(self) -> dict[str, tuple[int, ...]]:
         """Axes of the statistics that roles label; none where the roles of a group are scored jointly."""
@@ -299,11 +284,6 @@ class RoleHMM(ConjugateModel):
         table = expected["transition"].concentration
         transition = jnp.broadcast_to(table, (len(step), step.shape[1] - 1, *table.shape))
         return PathPotentials(expected["initial"].concentration, transition, step, batch.lengths)
-
-    def steps_are_costly(self, data: Trajectories) -> bool:
-        """Whether padded steps cost more than a compilation: many maps of agents to roles in every frame."""
-        num_agents = agents_of_groups(data, self.num_roles) if self.coupling.is_joint else 1
-        return self.coupling.is_costly(num_agents, self.num_roles)
 
     def _is_bound(self, data: Trajectories) -> bool:
         """Whether local step and density are a bound: a mean field."""
@@ -380,10 +360,6 @@ class RoleHMM(ConjugateModel):
         return self.site_dims(), self.emission.site_coords(
             None if data is None else data.metadata.feature_names
         )
-
-    def joint_sequences(self, batch: ChainData | GroupedChains) -> int:
-        """How many agents a group of the batch has where roles are exclusive, else 1."""
-        return batch.num_agents if isinstance(batch, GroupedChains) else 1
 
     def grouped_sequences(self, data: Trajectories) -> Int[np.ndarray, "group agent"] | None:
         """Sequence numbers of each group's agents, in order of appearance, where roles are exclusive, else None."""

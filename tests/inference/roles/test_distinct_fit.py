@@ -132,11 +132,11 @@ def test_steps_of_a_mean_field_are_bounds_that_rise(simulated, mean_field):
     data, _ = simulated
     model = with_weight(1e7)
     batch = model.arrange(data)
-    step = jax.jit(lambda blocks, *rest: model.local_step(expected_statistics(blocks), batch, *rest))
-    blocks, nothing, values = model.prior(), model.carried(batch), []
-    carried = nothing
+    step = jax.jit(lambda blocks, *rest: model.e_step.step(expected_statistics(blocks), batch, *rest))
+    blocks, nothing, values = model.prior(), model.e_step.init(batch), []
+    local = nothing
     for number in (1, 2, 3):  # from nothing at all; the third may start anew
-        value, statistics, carried = step(blocks, carried, number)
+        value, statistics, local = step(blocks, local, number)
         values.append(float(value))
     exact = exact_evidence(data)
     assert (np.diff(values) >= -1e-9).all() and values[-1] > values[0]
