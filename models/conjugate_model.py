@@ -32,10 +32,10 @@ __all__ = [
     "EStep",
     "Exportable",
     "exact_e_step",
+    "group_size",
     "overrides",
     "require_informative",
     "steps_by_entry",
-    "unit_of",
 ]
 
 
@@ -71,9 +71,9 @@ def exact_e_step(log_normalizer: Callable[[Any, Any], Array]) -> EStep:
     return EStep(lambda batch: (), step)
 
 
-def unit_of(batch: Any) -> int:
-    """How many consecutive sequences of an arranged batch are scored jointly: its `unit`, 1 where it has none."""
-    return getattr(batch, "unit", 1)
+def group_size(batch: Any) -> int:
+    """How many consecutive sequences of an arranged batch are scored jointly: its `num_agents`, 1 where it has none."""
+    return getattr(batch, "num_agents", 1)
 
 
 class Exportable(HasHooks, declares_hooks=True):
@@ -209,7 +209,7 @@ class ConjugateModel(Exportable, abc.ABC, declares_hooks=True):
     def arrange(self, data: Any) -> Any:
         """Data as a pytree whose arrays lead with the sequence axis, then time. Default: the data themselves.
 
-        Where consecutive sequences are scored jointly, as agents of a group, the pytree has their number as `unit`.
+        Where the agents of a group are scored jointly, as consecutive sequences, the pytree has an attribute `num_agents`.
         """
         return data
 

@@ -38,7 +38,7 @@ from ethogram.inference.conjugate.steps import (
     stochastic_steps,
 )
 from ethogram.models.arguments import require_integer
-from ethogram.models.conjugate_model import ConjugateModel, overrides, unit_of
+from ethogram.models.conjugate_model import ConjugateModel, group_size, overrides
 from ethogram.models.data.trajectories import Metadata, Trajectories
 from ethogram.models.numpy_generator import key_words
 
@@ -169,7 +169,7 @@ class Run:
     def _padded(self, batch, spare=0):
         """An arranged batch in its padded shape; `spare` empty sequences at least, for the empty slots."""
         num_sequences = len(jax.tree.leaves(batch)[0]) + spare
-        size = unit_of(batch)
+        size = group_size(batch)
         num_steps = num_steps_of(batch)
         shape = num_sequences, num_steps
         return pad_batch(batch, *(shape if self.costly else padded_shape(*shape, size)))

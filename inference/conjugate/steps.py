@@ -17,7 +17,7 @@ from jax import lax
 
 from ethogram.inference.conjugate.padded_shapes import num_steps_of
 from ethogram.inference.conjugate.projection import choose, constrain
-from ethogram.models.conjugate_model import unit_of
+from ethogram.models.conjugate_model import group_size
 from ethogram.models.families.exponential_family import ConjugateBlock, expected_statistics
 from ethogram.models.quick_jit import quick_jit
 
@@ -258,7 +258,7 @@ def impossible_sequences(model: Any, blocks: dict[str, ConjugateBlock], batch: A
 
     The blocks are of one restart, the batch is all data, as the model arranges them, in order of their groups.
     """
-    size = unit_of(batch)
+    size = group_size(batch)
     units = jax.tree.map(lambda x: jnp.reshape(x, (-1, size, *x.shape[1:])), batch)
     values = np.asarray(_log_normalizers(model, expected_statistics(blocks), units))
     return np.flatnonzero(np.repeat(np.isneginf(values), size))

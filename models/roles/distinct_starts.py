@@ -90,7 +90,7 @@ def _costs(model: Any, rng: np.random.Generator, batches: list[GroupedChains]) -
         scaled = (x - centre) / np.where(spread > 0, spread, 1)
         distance = np.minimum(((scaled[..., None, :] - centres) ** 2).sum(-1), limits)
         distance = np.where(seen[..., None], distance, 0)
-        found.append(distance.reshape(-1, batch.unit, *distance.shape[1:]))
+        found.append(distance.reshape(-1, batch.num_agents, *distance.shape[1:]))
     return found
 
 
@@ -121,11 +121,13 @@ def _with_one_map(model: Any, prior: Any, statistics: Any, batches: list[Grouped
 
     def potentials(expected):
         steps = [model.step_potentials(expected, batch.chains) for batch in batches]
-        return [x.reshape(-1, batch.unit, *x.shape[1:]) for x, batch in zip(steps, batches, strict=True)]
+        return [
+            x.reshape(-1, batch.num_agents, *x.shape[1:]) for x, batch in zip(steps, batches, strict=True)
+        ]
 
     def local(expected):
         each = [log_permanent(jnp.sum(x, axis=2)) for x in potentials(expected)]
-        return sum(jnp.sum(x) - len(x) * log_num_maps(batches[0].unit, model.num_roles) for x in each)
+        return sum(jnp.sum(x) - len(x) * log_num_maps(batches[0].num_agents, model.num_roles) for x in each)
 
     def one(statistics):
         blocks = natural_step(prior, prior, statistics, 1.0, 1.0)

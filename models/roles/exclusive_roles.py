@@ -30,10 +30,10 @@ __all__ = ["ExclusiveRoles", "GroupedChains", "log_num_maps"]
 
 @model_object
 class GroupedChains:
-    """Sequences in order of their groups, each of `unit` agents."""
+    """Sequences in order of their groups, each of `num_agents` agents."""
 
     chains: ChainData
-    unit: int = static_field()
+    num_agents: int = static_field()
 
 
 def log_num_maps(num_agents: int, num_roles: int) -> float:

@@ -100,8 +100,8 @@ class OneRoleEach(IndependentRoles):
     def log_normalizer(self, model: Any, expected: dict[str, Any], batch: GroupedChains) -> Float[Array, ""]:
         """Summed log-permanents of the potentials, relative to all maps."""
         potentials = model.role_potentials(expected, batch.chains)
-        potentials = potentials.reshape(-1, batch.unit, model.num_roles)
-        return jnp.sum(log_permanent(potentials) - log_num_maps(batch.unit, model.num_roles))
+        potentials = potentials.reshape(-1, batch.num_agents, model.num_roles)
+        return jnp.sum(log_permanent(potentials) - log_num_maps(batch.num_agents, model.num_roles))
 
     def observation(
         self, emission: Any, parameters: dict[str, Any], lengths: Any, observed: Any, states: Any
@@ -118,7 +118,7 @@ class OneRoleEach(IndependentRoles):
     def decode(self, model: Any, expected: dict[str, Any], batch: GroupedChains) -> Decoded:
         """Optimal assignment of each group, and the marginals of the matching."""
         potentials = role_potentials(model, expected, batch.chains)
-        grouped = potentials.reshape(-1, batch.unit, model.num_roles)
+        grouped = potentials.reshape(-1, batch.num_agents, model.num_roles)
         role = optimal_assignment(-np.asarray(grouped, dtype=float)).role.reshape(-1, 1)
         probability = np.asarray(matching_marginals(grouped)).reshape(-1, 1, model.num_roles)
         num_steps = batch.chains.observed.shape[1]
@@ -158,10 +158,10 @@ class DistinctInFrames(OneRoleEach):
 
     def _marginals(self, model: Any, batch: GroupedChains) -> Any:
         """Marginals (group, time, agent, role) before the first iteration, zero; none where maps are summed."""
-        if self.is_exact(batch.unit, model.num_roles):
+        if self.is_exact(batch.num_agents, model.num_roles):
             return ()
         num_sequences, num_steps = batch.chains.observed.shape
-        shape = (num_sequences // batch.unit, num_steps, batch.unit, model.num_roles)
+        shape = (num_sequences // batch.num_agents, num_steps, batch.num_agents, model.num_roles)
         return jnp.zeros(shape, jnp.result_type(float))
 
     def _evidence(
@@ -169,7 +169,7 @@ class DistinctInFrames(OneRoleEach):
     ) -> tuple[Float[Array, ""], Any]:
         """Summed log weights of all maps, or the bound of the mean field, with its marginals."""
         chain, lengths = _frame_chain(model, expected, batch)
-        if self.is_exact(batch.unit, model.num_roles):
+        if self.is_exact(batch.num_agents, model.num_roles):
             values = map_chain(*chain[:3], lengths).log_normalizer()
             return jnp.sum(jnp.where(lengths > 0, values, 0)), ()
         fixed = jax.lax.stop_gradient(chain)
@@ -193,7 +193,7 @@ class DistinctInFrames(OneRoleEach):
 
     def decode(self, model: Any, expected: dict[str, Any], batch: GroupedChains) -> Decoded:
         """Most likely maps; of a mean field, the optimal assignment of the field of every frame."""
-        exact = self.is_exact(batch.unit, model.num_roles)
+        exact = self.is_exact(batch.num_agents, model.num_roles)
         found, probability = _decode_frames(model, expected, batch, exact)
         found = np.asarray(found)
         role = found if exact else optimal_assignment(-np.asarray(found, dtype=float)).role
@@ -209,8 +209,8 @@ COUPLINGS = {None: IndependentRoles(), "per_sequence": OneRoleEach(), "per_frame
 def _frame_chain(model: Any, expected: dict[str, Any], batch: GroupedChains) -> tuple[FrameChain, Array]:
     """Log potentials of all groups, and their lengths (group,): those of the longest sequence."""
     steps = model.step_potentials(expected, batch.chains)
-    potentials = jnp.swapaxes(steps.reshape(-1, batch.unit, *steps.shape[1:]), 1, 2)
-    lengths = jnp.max(batch.chains.lengths.reshape(-1, batch.unit), axis=1)
+    potentials = jnp.swapaxes(steps.reshape(-1, batch.num_agents, *steps.shape[1:]), 1, 2)
+    lengths = jnp.max(batch.chains.lengths.reshape(-1, batch.num_agents), axis=1)
     alive = jnp.arange(steps.shape[1]) < lengths[:, None]
     initial, transition = expected["initial"].concentration, expected["transition"].concentration
     return FrameChain(initial, transition, potentials, alive), lengths

@@ -13,9 +13,9 @@ from ethogram.models.choices.noisy_mdp import NoisyMDP
 from ethogram.models.conjugate_model import (
     ConjugateModel,
     Exportable,
+    group_size,
     overrides,
     require_informative,
-    unit_of,
 )
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.emissions import CategoricalEmission, GaussianEmission
@@ -49,7 +49,7 @@ def test_defaults():
     coin, data = Coin(), object()
     assert coin.check(data) is None and coin.check_continues(coin) is None
     assert coin.bind(data) is coin.bound_to(data) is coin.scoring_model() is coin
-    assert coin.arrange(data) is data and unit_of(data) == 1
+    assert coin.arrange(data) is data and group_size(data) == 1
     assert coin.grouped_sequences(data) is None
     assert coin.site_layout(data) == ({}, {}) and coin.needed_sites() == ()
     assert (coin.start_kinds, coin.observed_site, coin.label_dims) == (
