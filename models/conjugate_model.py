@@ -209,7 +209,7 @@ class ConjugateModel(Exportable, abc.ABC, declares_hooks=True):
     def arrange(self, data: Any) -> Any:
         """Data as a pytree whose arrays lead with the sequence axis, then time. Default: the data themselves.
 
-        Where the agents of a group are scored jointly, as consecutive sequences, the pytree has an attribute `num_agents`.
+        Where the agents of a group, as consecutive sequences, are scored jointly, the pytree has their `num_agents`.
         """
         return data
 

@@ -6,7 +6,7 @@ r"""The role HMM: a Bayesian hidden Markov model of the role of each agent, step
 Each agent of each demonstration is one chain; chains are independent given the parameters. With
 ``exclusive="per_sequence"`` each agent keeps one role for a whole demonstration, the roles of a group are distinct,
 and there is no chain; with ``exclusive="per_frame"`` the chains are conditioned on distinct roles in every frame
-(:mod:`ethogram.models.roles.role_couplings`).
+(:mod:`ethogram.models.roles.per_frame`).
 
 Le, Yue, Carr, Lucey (2017), "Coordinated multi-agent imitation learning", supplement. Corrected here: the joint has
 transitions (as printed it is a mixture); the local step uses :math:`\exp E \ln p_0`, and :math:`F_1 = \tilde p_0
@@ -51,16 +51,18 @@ from ethogram.models.label_permutations import is_exchangeable
 from ethogram.models.model_object import model_object, static_field
 from ethogram.models.printing import short_repr
 from ethogram.models.quick_jit import quick_jit
-from ethogram.models.roles.distinct_roles import DistinctRoles
-from ethogram.models.roles.exclusive_roles import GroupedChains
 from ethogram.models.roles.log_permanent import MAX_ROLES
-from ethogram.models.roles.role_couplings import COUPLINGS
-from ethogram.models.roles.role_groups import agents_of_groups, grouped_sequences
-from ethogram.models.roles.role_maps import MAX_MAPS
+from ethogram.models.roles.per_frame import MAX_MAPS, DistinctRoles, PerFrame
+from ethogram.models.roles.per_sequence import PerSequence
+from ethogram.models.roles.role_couplings import IndependentRoles
+from ethogram.models.roles.role_groups import GroupedChains, agents_of_groups, grouped_sequences
 from ethogram.models.roles.role_priors import concentration, probability_rows
 from ethogram.models.roles.starts import start_statistics
 
 __all__ = ["RoleHMM", "Simulated"]
+
+COUPLINGS = {None: IndependentRoles(), "per_sequence": PerSequence(), "per_frame": PerFrame()}
+"""How the roles of a group depend on one another, by the argument `exclusive`."""
 
 STATIONARY = 1e-12
 """Change of the probabilities of roles from one step to the next at which they count as stationary."""
@@ -213,9 +215,9 @@ class RoleHMM(ConjugateModel):
         """
         observed, lengths = concretely(lambda xp, *x: x, data.observed, data.lengths)
         chains = ChainData(self.emission.arrange(data), observed, lengths, self._roles(data))
-        return self.coupling.arrange(
-            chains, agents_of_groups(data, self.num_roles) if self.coupling.is_joint else 1
-        )
+        if not self.coupling.is_joint:
+            return chains
+        return GroupedChains(chains, agents_of_groups(data, self.num_roles))
 
     def _roles(self, data: Trajectories) -> Array | None:
         """Known roles (sequence, time), -1 where unknown and beyond a length."""

@@ -21,7 +21,7 @@ from ethogram.inference.roles import duplicate_share, infer_roles
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.emissions import GaussianEmission
 from ethogram.models.families.exponential_family import Known, expected_statistics
-from ethogram.models.roles import RoleHMM, role_couplings
+from ethogram.models.roles import RoleHMM, per_frame
 from ethogram.models.roles.role_sets import log_prob_distinct
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -56,7 +56,7 @@ def simulated():
 @pytest.fixture
 def mean_field(monkeypatch):
     """Any maps are too many. Compiled programs do not see that: only models of `with_weight` are used with it."""
-    monkeypatch.setattr(role_couplings, "MAX_MAPS", 1)
+    monkeypatch.setattr(per_frame, "MAX_MAPS", 1)
 
 
 def fit(model, data, num_steps=9, **options):
