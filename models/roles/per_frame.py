@@ -18,7 +18,7 @@ import dataclasses
 import functools
 import itertools
 import math
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -124,7 +124,7 @@ class DistinctRoles(GroupDistribution):
     states : (group, agent, time) integers, known roles, -1 where unknown; None for none.
     """
 
-    pytree_data_fields = ("initial", "transition")
+    pytree_data_fields: ClassVar[tuple[str, ...]] = ("initial", "transition")
 
     def __init__(
         self,

@@ -36,7 +36,7 @@ class GroupDistribution(dist.Distribution):
     """
 
     arg_constraints: ClassVar[dict] = {}
-    pytree_data_fields = ("emission", "lengths", "observed", "states")
+    pytree_data_fields: ClassVar[tuple[str, ...]] = ("emission", "lengths", "observed", "states")
 
     def __init__(
         self,
