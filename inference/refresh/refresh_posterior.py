@@ -56,7 +56,7 @@ def refresh_posterior(
     progress_bar: bool = True,
     checkpoint: str | os.PathLike | None = None,
 ) -> RefreshedPosterior:
-    """Posterior draws by NUTS that start at the fit, with its labels: intervals that hold what they promise.
+    """Posterior draws by NUTS that start at the fit, with its labels: with calibrated intervals.
 
     Intervals of q are too short where hidden states are uncertain: where emissions overlap, or steps are few. The
     result goes where draws go: ``to_arviz``, ``infer_roles``, ``infer_intents``. It takes some hundred times the time
@@ -105,11 +105,12 @@ def refresh_posterior(
         )
 
     key_starts, key_chains = jax.random.split(key)
-    starts, variance = _starts(key_starts, posterior, data, num_chains)
+    batch = model.entries(data).batch
+    starts, variance = _starts(key_starts, posterior, batch, num_chains)
     counts = (num_warmup, num_draws, num_chains, progress_bar)
     settings = {"inverse_mass_matrix": variance}  # of each unconstrained coordinate, raveled by site
     saved: Any = {"checkpoint": checkpoint, "signature": signature, "title": "refresh"}
-    chains = run_chains(key_chains, model, data, *counts, settings=settings, starts=starts, **saved)
+    chains = run_chains(key_chains, model, batch, *counts, settings=settings, starts=starts, **saved)
     reference = by_site({name: block.inner_point() for name, block in posterior.blocks.items()})
     sites = {name: chains.sites[name] for name in sorted(reference)}
     if model.switches_labels():
@@ -128,7 +129,7 @@ def refresh_posterior(
 
 
 def _starts(
-    key: Array, posterior: ConjugatePosterior, data: Trajectories, num_chains: int
+    key: Array, posterior: ConjugatePosterior, batch: Any, num_chains: int
 ) -> tuple[dict[str, Array], Array]:
     """Unconstrained starts (chain, ...) by latent site, and the variance under q of each raveled coordinate.
 
@@ -137,7 +138,7 @@ def _starts(
     count = max(NUM_DRAWS, num_chains)
     drawn = flat_draws(posterior.draws_for_export(key, count).sites)
     supports, values, unconstrained = {}, {}, {}
-    for name, (support, shape) in _latent_sites(key, posterior.model, data).items():
+    for name, (support, shape) in _latent_sites(key, posterior.model, batch).items():
         value = start_of_site(name, drawn, posterior.blocks)
         if value is not None and value.shape[1:] == shape:
             if _is_simplex(support):
@@ -167,12 +168,12 @@ def _is_simplex(support: Any) -> bool:
     return support is constraints.simplex
 
 
-def _latent_sites(key: Array, model: Any, data: Trajectories) -> dict[str, tuple[Any, tuple[int, ...]]]:
+def _latent_sites(key: Array, model: Any, batch: Any) -> dict[str, tuple[Any, tuple[int, ...]]]:
     """Support and shape of every latent site of the numpyro model."""
     found: dict[str, tuple[Any, tuple[int, ...]]] = {}
 
     def look():
-        for name, site in numpyro.handlers.trace(numpyro.handlers.seed(model, key)).get_trace(data).items():
+        for name, site in numpyro.handlers.trace(numpyro.handlers.seed(model, key)).get_trace(batch).items():
             if site["type"] == "sample" and not site["is_observed"]:
                 found[name] = (site["fn"].support, np.shape(site["value"]))
 

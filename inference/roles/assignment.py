@@ -106,7 +106,7 @@ def infer_roles(posterior: Any, data: Trajectories, *, model: Any = None) -> Inf
     posterior = posterior_that_fits(posterior, data, RoleHMM, accepted=DRAWS)
     model, expected = posterior.model, posterior.expected_statistics()
     inside = np.asarray(valid_steps(data))
-    groups = model.grouped_sequences(data)
+    groups = model.entries(data).sequences
     order = np.arange(data.num_sequences) if groups is None else groups.ravel()
     found = model.coupling.decode(model, expected, model.arrange(data.take(order)))
     path, probability = (np.empty_like(part) for part in found)

@@ -20,7 +20,7 @@ from jax import Array
 from jaxtyping import Float
 from numpyro.distributions import constraints
 
-from ethogram.models.chains.conjugate_chain import ChainData, masked_log_likelihood
+from ethogram.models.chains.conjugate_chain import masked_log_likelihood
 from ethogram.models.chains.emitted_steps import log_prob_of_steps, sample_steps
 from ethogram.models.model_object import model_object, static_field
 from ethogram.models.roles.log_permanent import log_permanent, matching_marginals, sample_matching
@@ -32,7 +32,7 @@ __all__ = ["ExclusiveRoles", "GroupedChains", "log_num_maps"]
 class GroupedChains:
     """Sequences in order of their groups, each of `num_agents` agents."""
 
-    chains: ChainData
+    chains: Any  # ChainData, or Trajectories where densities are asked for
     num_agents: int = static_field()
 
 

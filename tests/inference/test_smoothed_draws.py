@@ -82,8 +82,8 @@ def test_intents_of_one_draw_are_its_smoothed_marginals():
 
     @jax.jit
     def smoothed(parameters):
-        traces = model.observation(parameters, walks).within_truncation()
-        return traces.smooth(model.observed_value(walks)).state
+        traces = model.likelihood(parameters, walks).within_truncation()
+        return traces.smooth(model.entries(walks).value).state
 
     inferred = infer_intents(one, walks, model=model)
     state = np.asarray(smoothed({n: x[0] for n, x in one.items()}))

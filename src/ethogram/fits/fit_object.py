@@ -186,7 +186,7 @@ class Fit:
             fixed = conjugate or not model.switches_labels()
             reference = None if fixed else self.states(given).probability
             count = self._system.num_states(self)
-            paths = sampled_paths(self._key, model.bound_to(given), draws, given, count, reference)
+            paths = sampled_paths(self._key, model, draws, given, count, reference)
         if given is self.data:
             self._paths.clear()
             self._paths[num_draws] = paths
