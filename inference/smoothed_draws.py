@@ -15,14 +15,14 @@ from numpyro.infer import MCMC
 from ethogram.inference.conjugate.posterior import require_model_of
 from ethogram.inference.draws import flat_draws, mcmc_draws
 from ethogram.inference.export.pointwise import chunks_of, needed_draws, own_labels
-from ethogram.inference.refresh.refreshed_posterior import RefreshedPosterior
+from ethogram.inference.sampled_posterior import SampledPosterior
 from ethogram.models.conjugate_model import bound_model
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.quick_jit import quick_jit
 
 __all__ = ["DRAWS", "Averaged", "are_draws", "average_over_draws", "sampled_paths"]
 
-DRAWS = ", a RefreshedPosterior, numpyro's MCMC after run, or its draws by site with model="
+DRAWS = ", a SampledPosterior, numpyro's MCMC after run, or its draws by site with model="
 """What is accepted besides posteriors, for messages."""
 
 CHUNK = 16
@@ -37,8 +37,8 @@ class Averaged(NamedTuple):
 
 
 def are_draws(value: Any) -> bool:
-    """Whether `value` is a refreshed posterior, an MCMC of numpyro, or draws by site."""
-    return isinstance(value, RefreshedPosterior | MCMC | Mapping)
+    """Whether `value` is a sampled posterior, an MCMC of numpyro, or draws by site."""
+    return isinstance(value, SampledPosterior | MCMC | Mapping)
 
 
 def average_over_draws(posterior: Any, data: Trajectories, model: Any, kind: type) -> tuple[Any, Averaged]:
@@ -57,7 +57,7 @@ def average_over_draws(posterior: Any, data: Trajectories, model: Any, kind: typ
     if isinstance(posterior, MCMC):
         drawn = mcmc_draws(posterior, model, "posterior")
         model, draws = drawn.model, flat_draws(drawn.sites)
-    elif isinstance(posterior, RefreshedPosterior):
+    elif isinstance(posterior, SampledPosterior):
         model, draws = posterior.model if model is None else model, flat_draws(posterior.sites)
     else:
         draws = {name: np.asarray(site) for name, site in posterior.items()}

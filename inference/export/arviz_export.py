@@ -67,7 +67,7 @@ def to_arviz(
 
     Parameters
     ----------
-    result : `ConjugateResult`, `ConjugatePosterior`, `RefreshedPosterior`, `RewardFit`, `RewardPosterior`, `IntentFit`,
+    result : `ConjugateResult`, `ConjugatePosterior`, `SampledPosterior`, `RewardFit`, `RewardPosterior`, `IntentFit`,
         `IntentPosterior`, an ``MCMC`` of numpyro after its run, or the return value of ``SVI.run``. Of a `Fit` its own
         ``to_arviz`` is called, with its data and key where none are given.
     data : the training data, or other data to score; the data groups are left out where None.

@@ -57,7 +57,7 @@ def infer_intents(posterior: Any, data: Trajectories, *, model: Any = None) -> I
     Parameters
     ----------
     posterior : posterior of an :class:`~ethogram.models.intents.AgentMarkov`, or a result that has one;
-        or draws: a `RefreshedPosterior`, numpyro's ``MCMC`` after its run, or its ``get_samples()``, arrays (draw, ...)
+        or draws: a `SampledPosterior`, numpyro's ``MCMC`` after its run, or its ``get_samples()``, arrays (draw, ...)
         by site.
     data : traces in the same environment, those of the fit or others.
     model : of draws by site; an ``MCMC`` and a posterior hold theirs.

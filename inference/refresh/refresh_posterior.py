@@ -26,7 +26,7 @@ from ethogram.inference.draws import flat_draws
 from ethogram.inference.export.labelled_arrays import relabel
 from ethogram.inference.export.pointwise import Pointwise
 from ethogram.inference.nuts_chains import run_chains
-from ethogram.inference.refresh.refreshed_posterior import RefreshedPosterior
+from ethogram.inference.sampled_posterior import SampledPosterior
 from ethogram.models.arguments import require_integer, require_key
 from ethogram.models.conjugate_model import require_informative
 from ethogram.models.data.trajectories import Metadata, Trajectories
@@ -34,6 +34,8 @@ from ethogram.models.families.numpyro_sites import by_site, start_of_site
 from ethogram.models.quick_jit import quick_jit
 
 __all__ = ["refresh_posterior"]
+
+DRAWS_FROM = "NUTS, with starts drawn from a variational fit, and labels matched to it"
 
 NUM_DRAWS = 200
 """Draws of q behind the inverse mass matrix."""
@@ -55,7 +57,7 @@ def refresh_posterior(
     num_chains: int = 4,
     progress_bar: bool = True,
     checkpoint: str | os.PathLike | None = None,
-) -> RefreshedPosterior:
+) -> SampledPosterior:
     """Posterior draws by NUTS that start at the fit, with its labels: with calibrated intervals.
 
     Intervals of q are too short where hidden states are uncertain: where emissions overlap, or steps are few. The
@@ -118,14 +120,8 @@ def refresh_posterior(
         order = order.reshape(num_chains, num_draws, -1)
         dims = model.site_layout(data)[0]
         sites = {name: relabel(site, dims[name], model.label_dims, order) for name, site in sites.items()}
-    found = warn_of_convergence(sites)
-    return RefreshedPosterior(
-        model,
-        sites,
-        chains.statistics,
-        ess=float(min(one.ess.min() for one in found.values())),
-        r_hat=float(max(one.r_hat.max(initial=0, where=~np.isnan(one.r_hat)) for one in found.values())),
-    )
+    warn_of_convergence(sites)
+    return SampledPosterior(model, sites, chains.statistics, DRAWS_FROM)
 
 
 def _starts(

@@ -96,7 +96,7 @@ def infer_roles(posterior: Any, data: Trajectories, *, model: Any = None) -> Inf
 
     Parameters
     ----------
-    posterior : of a `RoleHMM`, or the result that holds it; or draws: a `RefreshedPosterior`, numpyro's ``MCMC``
+    posterior : of a `RoleHMM`, or the result that holds it; or draws: a `SampledPosterior`, numpyro's ``MCMC``
         after its run, or its ``get_samples()``, arrays (draw, ...) by site.
     data : trajectories that fit the model.
     model : of draws by site; an ``MCMC`` and a posterior hold theirs.

@@ -43,7 +43,7 @@ class Fit:
     model, data : as given.
     method : of the fit.
     method_reason : why ``"auto"`` took the method; empty where it was given.
-    result : what the algorithm returned: a `ConjugateResult`, a `SampledPosterior`, a `RefreshedPosterior`, an
+    result : what the algorithm returned: a `ConjugateResult`, a `SampledPosterior`, an
         `ImitationResult`, a `RewardFit`, an `IntentFit`, a `MaxEntropyFit` or a `MarginalMAPResult`.
     seconds : of wall time, with compilation.
     code : the call of `ethogram.fit` as Python; empty where there was none.
