@@ -8,8 +8,8 @@ overrides the hooks it needs. A misspelt hook raises an error when the class is 
 from __future__ import annotations
 
 import abc
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import numpy as np
@@ -30,9 +30,12 @@ from ethogram.models.model_object import model_object, static_field
 
 __all__ = [
     "ConjugateModel",
+    "EStep",
     "Entries",
     "Exportable",
     "bound_model",
+    "exact_e_step",
+    "group_size",
     "log_likelihood",
     "overrides",
     "require_informative",
@@ -57,6 +60,43 @@ class Entries:
     batch: Any
     sequences: Int[np.ndarray, "group agent"] | None = None
     unit: str = static_field(default="sequence")
+
+
+class EStep(NamedTuple):
+    """Local step of a model: q(z) of a batch, given the expected log potentials, as a pair of pure functions.
+
+    Most models have the exact step of :func:`exact_e_step`. One that improves on the q(z) of the iteration before has
+    a local state, and returns a lower bound on the log normaliser with the statistics under the q(z) that attains it.
+
+    Attributes
+    ----------
+    init : ``init(batch) -> local``, the local state before iteration 0, a pytree of arrays.
+    step : ``step(expected, batch, local, iteration) -> (value, statistics, local)``: the (bound on the) summed log
+        normaliser, its gradient by `expected`, and the local state of the next iteration. Iterations count from 0.
+    period : coordinate ascent compares the ELBOs of iterations 0, `period`, ... with those before, to see whether it
+        has converged. More than 1 where steps are better in some iterations than in others.
+    costly : whether each time step is so much work that padding costs more than compiling another shape.
+    """
+
+    init: Callable[[Any], Any]
+    step: Callable[[Any, Any, Any, Any], tuple[Array, Any, Any]]
+    period: int = 1
+    costly: bool = False
+
+
+def exact_e_step(log_normalizer: Callable[[Any, Any], Array]) -> EStep:
+    """The exact step: statistics are the gradient of ``log_normalizer(expected, batch)``; no local state."""
+
+    def step(expected: Any, batch: Any, local: Any, iteration: Any) -> tuple[Array, Any, Any]:
+        value, statistics = jax.value_and_grad(log_normalizer)(expected, batch)
+        return value, statistics, local
+
+    return EStep(lambda batch: (), step)
+
+
+def group_size(batch: Any) -> int:
+    """How many consecutive sequences of an arranged batch are scored jointly: its `num_agents`, 1 where it has none."""
+    return getattr(batch, "num_agents", 1)
 
 
 class Exportable(HasHooks, declares_hooks=True):
@@ -157,12 +197,9 @@ class ConjugateModel(Exportable, abc.ABC, declares_hooks=True):
         kinds that it knows; ``"prior"``, a local step at parameters drawn from the prior, needs no hook.
     moves_keep_number : whether states that no step uses cost the bound something, as where their number is fixed: a
         search then moves a state from where it is merged away to where another is split, and is off unless asked for.
-    settle_every : coordinate ascent compares the ELBOs of iterations 0, `settle_every`, ... with those before, to see
-        whether it has converged. More than 1 where the local step is better in some iterations than in others.
     """
 
     start_kinds: ClassVar[tuple[str, ...]] = ("prior",)
-    settle_every: ClassVar[int] = 1
     moves_keep_number: ClassVar[bool] = True
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -188,39 +225,17 @@ class ConjugateModel(Exportable, abc.ABC, declares_hooks=True):
         batch : data as `arrange` gives them; empty sequences add nothing.
         """
 
-    def local_step(
-        self, expected: dict[str, Any], batch: Any, carried: Any, step: Any
-    ) -> tuple[Array, dict[str, Any], Any]:
-        """Value of `log_normalizer`, its gradient, and what the next iteration is handed.
-
-        A model whose local step improves on that of the iteration before overrides this and `carried`, and returns a
-        lower bound on the log normaliser with the statistics under the q(z) that attains it. Default: nothing is
-        carried.
-
-        Parameters
-        ----------
-        expected, batch : as in `log_normalizer`.
-        carried : as `carried` gives it, or the iteration before.
-        step : number of the iteration, from 0.
-        """
-        value, statistics = jax.value_and_grad(lambda e: self.log_normalizer(e, batch))(expected)
-        return value, statistics, carried
-
-    def carried(self, batch: Any) -> Any:
-        """What `local_step` is handed in iteration 0: a pytree of arrays. Default: nothing."""
-        return ()
-
-    def steps_are_costly(self, data: Any) -> bool:
-        """Whether padding costs more than compiling, since every step of the data is so much work. Default False."""
-        return False
+    @property
+    def e_step(self) -> EStep:
+        """The local step. Default: the exact one, by the gradient of `log_normalizer`."""
+        return exact_e_step(self.log_normalizer)
 
     def arrange(self, data: Any) -> Any:
-        """Data as a pytree whose arrays lead with the sequence axis, then time. Default: the data themselves."""
-        return data
+        """Data as a pytree whose arrays lead with the sequence axis, then time. Default: the data themselves.
 
-    def joint_sequences(self, batch: Any) -> int:
-        """How many consecutive sequences of an arranged batch are scored jointly. Default 1."""
-        return 1
+        Where the agents of a group, as consecutive sequences, are scored jointly, the pytree has their `num_agents`.
+        """
+        return data
 
     def with_prior_of(self, earlier: Any) -> Any:
         """The model with what `bind` would take from the data taken from a bound model, whose fit this one continues.

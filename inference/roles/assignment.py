@@ -14,8 +14,8 @@ from ethogram.models.data.selection import label_name
 from ethogram.models.data.trajectories import Trajectories, group_labels, valid_steps
 from ethogram.models.optimal_assignment import Assignment, checked_costs, ranked_assignment
 from ethogram.models.printing import short_repr
-from ethogram.models.roles.exclusive_roles import GroupedChains
 from ethogram.models.roles.role_couplings import role_potentials
+from ethogram.models.roles.role_groups import GroupedChains
 from ethogram.models.roles.role_hmm import RoleHMM
 
 __all__ = ["InferredRoles", "assign_roles", "infer_roles", "role_log_likelihood"]

@@ -6,7 +6,7 @@ r"""The role HMM: a Bayesian hidden Markov model of the role of each agent, step
 Each agent of each demonstration is one chain; chains are independent given the parameters. With
 ``exclusive="per_sequence"`` each agent keeps one role for a whole demonstration, the roles of a group are distinct,
 and there is no chain; with ``exclusive="per_frame"`` the chains are conditioned on distinct roles in every frame
-(:mod:`ethogram.models.roles.role_couplings`).
+(:mod:`ethogram.models.roles.per_frame`).
 
 Le, Yue, Carr, Lucey (2017), "Coordinated multi-agent imitation learning", supplement. Corrected here: the joint has
 transitions (as printed it is a mixture); the local step uses :math:`\exp E \ln p_0`, and :math:`F_1 = \tilde p_0
@@ -40,7 +40,7 @@ from ethogram.models.arguments import (
 from ethogram.models.chains.conjugate_chain import ChainData, masked_log_likelihood, zero_where_missing
 from ethogram.models.chains.hidden_markov import HiddenMarkov
 from ethogram.models.chains.relabelled_paths import PathPotentials
-from ethogram.models.conjugate_model import ConjugateModel, Entries, require_informative, unlabelled
+from ethogram.models.conjugate_model import ConjugateModel, Entries, EStep, require_informative, unlabelled
 from ethogram.models.data import trajectories
 from ethogram.models.data.gaps import require_complete
 from ethogram.models.data.trajectories import Trajectories
@@ -51,15 +51,18 @@ from ethogram.models.label_permutations import is_exchangeable
 from ethogram.models.model_object import model_object, static_field
 from ethogram.models.printing import short_repr
 from ethogram.models.quick_jit import quick_jit
-from ethogram.models.roles.exclusive_roles import GroupedChains
 from ethogram.models.roles.log_permanent import MAX_ROLES
-from ethogram.models.roles.role_couplings import COUPLINGS
-from ethogram.models.roles.role_groups import agents_of_groups, grouped_sequences
-from ethogram.models.roles.role_maps import MAX_MAPS
+from ethogram.models.roles.per_frame import MAX_MAPS, PerFrame
+from ethogram.models.roles.per_sequence import PerSequence
+from ethogram.models.roles.role_couplings import IndependentRoles
+from ethogram.models.roles.role_groups import GroupedChains, agents_of_groups, grouped_sequences
 from ethogram.models.roles.role_priors import concentration, probability_rows
 from ethogram.models.roles.starts import start_statistics
 
 __all__ = ["RoleHMM", "Simulated"]
+
+COUPLINGS = {None: IndependentRoles(), "per_sequence": PerSequence(), "per_frame": PerFrame()}
+"""How the roles of a group depend on one another, by the argument `exclusive`."""
 
 STATIONARY = 1e-12
 """Change of the probabilities of roles from one step to the next at which they count as stationary."""
@@ -119,11 +122,6 @@ class RoleHMM(ConjugateModel):
     def start_kinds(self) -> tuple[str, ...]:  # type: ignore[override]
         """Starts that ``init="mixed"`` takes in turn."""
         return self.coupling.start_kinds
-
-    @property
-    def settle_every(self) -> int:  # type: ignore[override]
-        """Iterations from one comparison of ELBOs to the next."""
-        return self.coupling.settle_every
 
     def __post_init__(self):
         count = self.num_roles
@@ -218,9 +216,9 @@ class RoleHMM(ConjugateModel):
         """
         observed, lengths = concretely(lambda xp, *x: x, data.observed, data.lengths)
         chains = ChainData(self.emission.arrange(data), observed, lengths, self._roles(data))
-        return self.coupling.arrange(
-            chains, agents_of_groups(data, self.num_roles) if self.coupling.is_joint else 1
-        )
+        if not self.coupling.is_joint:
+            return chains
+        return GroupedChains(chains, agents_of_groups(data, self.num_roles))
 
     def _roles(self, data: Trajectories) -> Array | None:
         """Known roles (sequence, time), -1 where unknown and beyond a length."""
@@ -244,22 +242,12 @@ class RoleHMM(ConjugateModel):
         """
         if isinstance(batch, Trajectories):
             batch = self.arrange(batch)
-        return self.coupling.local_evidence(self, expected, batch, self.carried(batch), 0)[0]
+        return self.coupling.log_normalizer(self, expected, batch)
 
-    def carried(self, batch: ChainData | GroupedChains) -> Any:
-        """What the local step hands on from one iteration to the next, before the first."""
-        return self.coupling.carried(self, batch)
-
-    def local_step(
-        self, expected: dict[str, Any], batch: ChainData | GroupedChains, carried: Any, step: Any
-    ) -> tuple[Array, dict[str, Any], Any]:
-        """Summed log normaliser of a batch, expected statistics, and what is carried on."""
-
-        def evidence(expected):
-            return self.coupling.local_evidence(self, expected, batch, carried, step)
-
-        (value, carried), statistics = jax.value_and_grad(evidence, has_aux=True)(expected)
-        return value, statistics, carried
+    @property
+    def e_step(self) -> EStep:
+        """The exact step; with ``exclusive="per_frame"`` and many maps of agents to roles a mean field."""
+        return self.coupling.e_step(self)
 
     def label_axes(self) -> dict[str, tuple[int, ...]]:
         """Axes of the statistics that roles label; none where the roles of a group are scored jointly."""
@@ -299,11 +287,6 @@ class RoleHMM(ConjugateModel):
         table = expected["transition"].concentration
         transition = jnp.broadcast_to(table, (len(step), step.shape[1] - 1, *table.shape))
         return PathPotentials(expected["initial"].concentration, transition, step, batch.lengths)
-
-    def steps_are_costly(self, data: Trajectories) -> bool:
-        """Whether padded steps cost more than a compilation: many maps of agents to roles in every frame."""
-        num_agents = agents_of_groups(data, self.num_roles) if self.coupling.is_joint else 1
-        return self.coupling.is_costly(num_agents, self.num_roles)
 
     def _is_bound(self, data: Trajectories) -> bool:
         """Whether local step and density are a bound: a mean field."""
@@ -394,10 +377,6 @@ class RoleHMM(ConjugateModel):
         return self.site_dims(), self.emission.site_coords(
             None if data is None else data.metadata.feature_names
         )
-
-    def joint_sequences(self, batch: ChainData | GroupedChains) -> int:
-        """How many agents a group of the batch has where roles are exclusive, else 1."""
-        return batch.num_agents if isinstance(batch, GroupedChains) else 1
 
     def __call__(self, data: Trajectories | GroupedChains, *, condition: bool = True) -> None:
         """The numpyro model; ``condition=False`` samples the observations, with lengths and masks of the data.

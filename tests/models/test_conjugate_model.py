@@ -10,7 +10,13 @@ import pytest
 
 from ethogram.models.chains.conjugate_chain import ChainEmission
 from ethogram.models.choices.noisy_mdp import NoisyMDP
-from ethogram.models.conjugate_model import ConjugateModel, Exportable, overrides, require_informative
+from ethogram.models.conjugate_model import (
+    ConjugateModel,
+    Exportable,
+    group_size,
+    overrides,
+    require_informative,
+)
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.emissions import CategoricalEmission, GaussianEmission
 from ethogram.models.emissions.emission import Emission
@@ -43,7 +49,7 @@ def test_defaults():
     coin, data = Coin(), object()
     assert coin.check(data) is None and coin.check_continues(coin) is None
     assert coin.bind(data) is coin and coin.is_bound
-    assert coin.arrange(data) is data and coin.joint_sequences(data) == 1
+    assert coin.arrange(data) is data and group_size(data) == 1
     assert coin.site_layout(data) == ({}, {}) and coin.needed_sites() == ()
     assert (coin.start_kinds, coin.observed_site, coin.label_dims) == (
         ("prior",),
@@ -56,6 +62,14 @@ def test_defaults():
     }.items():
         with pytest.raises(NotImplementedError, match=f"Coin has no method {hook}"):
             getattr(coin, hook)(*arguments)
+
+
+def test_the_default_local_step_is_exact_and_carries_nothing():
+    """Statistics are the gradient of the log normaliser."""
+    step, expected = Coin().e_step, {"row": Coin().prior()["row"].natural}
+    value, statistics, local = step.step(expected, None, step.init(None), 0)
+    assert (value, local, step.period, step.costly) == (expected["row"].concentration[0], (), 1, False)
+    np.testing.assert_array_equal(statistics["row"].concentration, [1.0, 0.0])
 
 
 def test_default_steps_are_those_of_every_block():
