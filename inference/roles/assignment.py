@@ -98,7 +98,7 @@ def infer_roles(posterior: Any, data: Trajectories, *, model: Any = None) -> Inf
 
     Parameters
     ----------
-    posterior : of a `RoleHMM`, or the result that holds it; or draws: a `RefreshedPosterior`, numpyro's ``MCMC``
+    posterior : of a `RoleHMM`, or the result that holds it; or draws: a `SampledPosterior`, numpyro's ``MCMC``
         after its run, or its ``get_samples()``, arrays (draw, ...) by site.
     data : trajectories that fit the model.
     model : of draws by site; an ``MCMC`` and a posterior hold theirs.
@@ -108,7 +108,7 @@ def infer_roles(posterior: Any, data: Trajectories, *, model: Any = None) -> Inf
     posterior = posterior_that_fits(posterior, data, RoleHMM, accepted=DRAWS)
     model, expected = posterior.model, posterior.expected_statistics()
     inside = np.asarray(valid_steps(data))
-    groups = model.grouped_sequences(data)
+    groups = model.entries(data).sequences
     order = np.arange(data.num_sequences) if groups is None else groups.ravel()
     found = model.coupling.decode(model, expected, model.arrange(data.take(order)))
     path, probability = (np.empty_like(part) for part in found)

@@ -162,7 +162,7 @@ class DistinctRoles(GroupDistribution):
         return bound(chain, lax.stop_gradient(settle(chain, SETTLING)))
 
     @jax.jit
-    def log_prob_distinct(self) -> Float[Array, "*batch"]:
+    def log_prob_of_condition(self) -> Float[Array, "*batch"]:
         """Log probability that the roles of each group are distinct in every frame, by `role_sets`."""
         num_agents, num_steps = self.event_shape[:2]
         each = log_prob_distinct(self.initial, self.transition, num_agents, num_steps)

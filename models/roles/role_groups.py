@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from numpyro.distributions import constraints
 
 from ethogram.models.arguments import is_concrete, refuse
-from ethogram.models.chains.conjugate_chain import ChainData, masked_log_likelihood
+from ethogram.models.chains.conjugate_chain import masked_log_likelihood
 from ethogram.models.chains.emitted_steps import log_prob_of_steps, sample_steps
 from ethogram.models.data.selection import label_name
 from ethogram.models.data.trajectories import Trajectories
@@ -25,7 +25,7 @@ __all__ = ["GroupDistribution", "GroupedChains", "agents_of_groups", "grouped_se
 class GroupedChains:
     """Sequences in order of their groups, each of `num_agents` agents."""
 
-    chains: ChainData
+    chains: Any  # ChainData, or Trajectories where densities are asked for
     num_agents: int = static_field()
 
 

@@ -26,7 +26,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 from jax import Array
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 
 from ethogram.models.arguments import (
     concretely,
@@ -40,7 +40,7 @@ from ethogram.models.arguments import (
 from ethogram.models.chains.conjugate_chain import ChainData, masked_log_likelihood, zero_where_missing
 from ethogram.models.chains.hidden_markov import HiddenMarkov
 from ethogram.models.chains.relabelled_paths import PathPotentials
-from ethogram.models.conjugate_model import ConjugateModel, EStep, require_informative
+from ethogram.models.conjugate_model import ConjugateModel, Entries, EStep, require_informative, unlabelled
 from ethogram.models.data import trajectories
 from ethogram.models.data.gaps import require_complete
 from ethogram.models.data.trajectories import Trajectories
@@ -52,7 +52,7 @@ from ethogram.models.model_object import model_object, static_field
 from ethogram.models.printing import short_repr
 from ethogram.models.quick_jit import quick_jit
 from ethogram.models.roles.log_permanent import MAX_ROLES
-from ethogram.models.roles.per_frame import MAX_MAPS, DistinctRoles, PerFrame
+from ethogram.models.roles.per_frame import MAX_MAPS, PerFrame
 from ethogram.models.roles.per_sequence import PerSequence
 from ethogram.models.roles.role_couplings import IndependentRoles
 from ethogram.models.roles.role_groups import GroupedChains, agents_of_groups, grouped_sequences
@@ -194,9 +194,10 @@ class RoleHMM(ConjugateModel):
         """The model with the prior that its emission takes from these data."""
         return self._with_emission(self.emission.bind(data, self.num_roles))
 
-    def bound_to(self, data: Trajectories) -> RoleHMM:
-        """The model with what the density of its emission takes from data, besides the parameters."""
-        return self.bind(data) if self.emission.observation_needs_data else self
+    @property
+    def is_bound(self) -> bool:
+        """Whether the density of the emission takes nothing from data, besides the parameters."""
+        return not self.emission.observation_needs_data
 
     def with_prior_of(self, earlier: Any) -> RoleHMM:
         """The model with what its emission would take from the data taken from the emission of `earlier`."""
@@ -318,11 +319,40 @@ class RoleHMM(ConjugateModel):
         """
         return start_statistics(self, rng, kind, batches)
 
-    def observation(self, parameters: dict[str, Any], data: Trajectories) -> Any:
-        """Distribution of the observations at given parameters, one batch entry per sequence (or a group)."""
+    def entries(self, data: Trajectories | GroupedChains) -> Entries:
+        """Sequences, or whole groups where roles are exclusive, which then are the batch of :meth:`likelihood`.
+
+        Such a batch, traced or not, is taken in place of data.
+        """
+        if isinstance(data, GroupedChains):
+            value = self.emission.read(data.chains)
+            return Entries(value.reshape(-1, data.num_agents, *value.shape[1:]), data, unit="group")
+        frames = unlabelled(data)._replace(actions=None, stay=None, states=self._roles(data))
+        if not self.coupling.is_joint:
+            return Entries(self.emission.read(data), frames)
+        groups = grouped_sequences(data, self.num_roles)
+        found = self.entries(GroupedChains(frames.take(groups.ravel()), groups.shape[1]))
+        return dataclasses.replace(found, sequences=groups)
+
+    def likelihood(self, parameters: dict[str, Any], batch: Any) -> Any:
+        """Distribution of the observations at given parameters, one batch entry per sequence, or per group.
+
+        Parameters
+        ----------
+        parameters : by site.
+        batch : data, or the batch of :meth:`entries`, which is needed inside jit where roles are exclusive.
+        """
+        if self.coupling.is_joint and isinstance(batch, Trajectories):
+            batch = self.entries(batch).batch
         self._check_covariances(parameters)
+        grouped = isinstance(batch, GroupedChains)
+        data, size = (batch.chains, batch.num_agents) if grouped else (batch, 1)
+
+        def by_group(xp, *parts):
+            return jax.tree.map(lambda x: x.reshape(-1, size, *x.shape[1:]) if grouped else x, parts)
+
         emission = self.emission.distribution_of(parameters, data)
-        parts = self._by_group(data, data.lengths, data.observed, self._roles(data))
+        parts = concretely(by_group, data.lengths, data.observed, self._roles(data))
         return self.coupling.observation(emission, parameters, *parts)
 
     def _check_covariances(self, parameters: dict[str, Any]) -> None:
@@ -331,25 +361,10 @@ class RoleHMM(ConjugateModel):
             if dims[-1].endswith("next_feature") and is_concrete(parameters[name]):
                 require_covariance(f"parameters[{name!r}] of role ", parameters[name])
 
-    def _by_group(self, data: Trajectories, *parts: Any) -> Any:
-        """Arrays (sequence, ...), or None, as (group, agent, ...) where roles are exclusive."""
-        groups = self.grouped_sequences(data)
-        each = slice(None) if groups is None else groups
-        return concretely(lambda xp, *x: jax.tree.map(lambda part: part[each], x), *parts)
-
-    def log_prob_of_condition(self, parameters: dict[str, Any], data: Trajectories) -> Any:
-        """Log probability (group,) of roles that are distinct in every frame; 0 where this is no condition."""
-        distribution = self.observation(parameters, data)
-        return distribution.log_prob_distinct() if isinstance(distribution, DistinctRoles) else 0.0
-
     def informative_steps(self, data: Trajectories) -> Bool[np.ndarray, "sequence time"]:
         """Which steps are observed, or have a known role."""
         observed, roles = super().informative_steps(data), self._roles(data)
         return observed if roles is None else observed | (np.asarray(roles) >= 0)
-
-    def observed_value(self, data: Trajectories) -> Array:
-        """The observations as the value of :meth:`observation`."""
-        return self._by_group(data, self.emission.read(data))[0]
 
     def site_dims(self) -> dict[str, tuple[str, ...]]:
         """Dims of every parameter site."""
@@ -363,30 +378,30 @@ class RoleHMM(ConjugateModel):
             None if data is None else data.metadata.feature_names
         )
 
-    def grouped_sequences(self, data: Trajectories) -> Int[np.ndarray, "group agent"] | None:
-        """Sequence numbers of each group's agents, in order of appearance, where roles are exclusive, else None."""
-        return grouped_sequences(data, self.num_roles) if self.coupling.is_joint else None
-
-    def __call__(self, data: Trajectories, *, condition: bool = True) -> None:
+    def __call__(self, data: Trajectories | GroupedChains, *, condition: bool = True) -> None:
         """The numpyro model; ``condition=False`` samples the observations, with lengths and masks of the data.
+
+        A bound model also takes the batch of :meth:`entries`, which it does not check.
 
         Sites: ``initial``, ``transition``, those of the emission (``mean`` and ``covariance``, say), and
         ``observations``, with one batch entry per sequence, or a group where roles are exclusive.
         """
-        self.check(data)
-        require_informative(self, data, condition)
-        if condition and self._is_bound(data):
-            raise ValueError(
-                f"{agents_of_groups(data, self.num_roles)} agents have over {MAX_MAPS} maps to {self.num_roles} roles: "
-                'the density of exclusive="per_frame" is a bound, which NUTS cannot sample; fit by ConjugateSVI'
-            )
-        bound = self.bind(data)
-        parameters = sample_parameters(bound.prior(), self.zeros)
-        distribution = bound.observation(parameters, data)
-        name = "group" if self.coupling.is_joint else "sequence"
-        with numpyro.plate(name, distribution.batch_shape[0]):
-            value = self.observed_value(data) if condition else None
-            numpyro.sample("observations", distribution, obs=value)
+        model = self
+        if isinstance(data, Trajectories):
+            self.check(data)
+            require_informative(self, data, condition)
+            if condition and self._is_bound(data):
+                raise ValueError(
+                    f"{agents_of_groups(data, self.num_roles)} agents have over {MAX_MAPS} maps to {self.num_roles} "
+                    'roles: the density of exclusive="per_frame" is a bound, which NUTS cannot sample; fit by '
+                    "ConjugateSVI"
+                )
+            model = self.bind(data)
+        parameters = sample_parameters(model.prior(), self.zeros)
+        entries = model.entries(data)
+        distribution = model.likelihood(parameters, entries.batch)
+        with numpyro.plate(entries.unit, distribution.batch_shape[0]):
+            numpyro.sample("observations", distribution, obs=entries.value if condition else None)
 
     def simulate(
         self,
@@ -417,8 +432,11 @@ class RoleHMM(ConjugateModel):
         agent = np.tile(np.arange(num_agents, dtype=np.int32), num_groups)
         group = np.repeat(np.arange(num_groups, dtype=np.int32), num_agents)
         data = Trajectories(None, None, None, each.astype(np.int32), observed, agent=agent, group=group)
+        lead = (
+            (num_groups, agents_of_groups(data, self.num_roles)) if self.coupling.is_joint else (len(each),)
+        )
         x, states = _draw_observations(
-            key_data, self, parameters, *self._by_group(data, data.lengths, observed)
+            key_data, self, parameters, data.lengths.reshape(lead), observed.reshape(*lead, -1)
         )
         if self.coupling.is_joint:
             x = x.reshape(-1, *x.shape[2:])
