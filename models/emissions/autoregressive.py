@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, ClassVar
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
@@ -18,6 +19,7 @@ from ethogram.models.arguments import (
     require_covariance,
     require_integer,
 )
+from ethogram.models.data.gaps import require_complete
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.emissions.autoregressive_gaussian import AutoregressiveGaussian, with_lags
 from ethogram.models.emissions.data_prior import CentredEmission
@@ -91,7 +93,6 @@ class AutoregressiveGaussianEmission(CentredEmission):
         "covariance": ("state", "feature", "next_feature"),
     }
     prior_from_data: ClassVar[tuple[str, ...]] = ("coefficients", "scale", "mean", "covariance", "whitening")
-    sums_out_missing: ClassVar[bool] = False
     observation_needs_data: ClassVar[bool] = True
 
     def __post_init__(self):
@@ -195,7 +196,10 @@ class AutoregressiveGaussianEmission(CentredEmission):
             parts = [xp.where(kept, regression, 0), kept, xp.where(complete, 0, start)[..., None]]
             return xp.concatenate(parts, axis=-1).astype(dtype)
 
-        return concretely(rows, data.observations, data.observed, *self._start(), block.origin, block.basis)
+        with jax.default_matmul_precision("highest"):
+            return concretely(
+                rows, data.observations, data.observed, *self._start(), block.origin, block.basis
+            )
 
     def expected_log_likelihood(self, expected: dict[str, Any], observations: Array) -> Array:
         """Expected log density (..., state) of arranged frames."""
@@ -245,10 +249,11 @@ class AutoregressiveGaussianEmission(CentredEmission):
         targets, regressors, _ = np.split(held, ends, axis=-1)
         return local_regressions(targets, regressors, observed)
 
-    def distribution(self, parameters: dict[str, Any]) -> dist.Distribution:
+    def distribution(self, parameters: dict[str, Any], data: Trajectories | None = None) -> dist.Distribution:
         """Autoregressions at parameters ``coefficients (state, feature, regressor)`` and ``covariance``."""
         return AutoregressiveGaussian(parameters["coefficients"], parameters["covariance"], *self._start())
 
-    def distribution_of(self, parameters: dict[str, Any], data: Trajectories) -> dist.Distribution:
-        """The same, whatever the data: frames are complete."""
-        return self.distribution(parameters)
+    def read(self, data: Trajectories) -> Array:
+        """Observations (sequence, time, feature), of complete frames."""
+        require_complete(data, f"a {type(self).__name__} needs")
+        return super().read(data)

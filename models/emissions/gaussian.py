@@ -21,14 +21,15 @@ from ethogram.models.emissions.emission import (
     repeat_rows,
     rows_of,
 )
-from ethogram.models.emissions.gapped_normal import GappedNormal
 from ethogram.models.emissions.missing_features import (
     Gapped,
     filled_in,
     marginal_of_mean,
     marginal_potentials,
+    normals,
 )
 from ethogram.models.emissions.quadratic_features import products, weights_of_products
+from ethogram.models.families.cholesky_factors import half_log_det, inverse
 from ethogram.models.families.exponential_family import (
     ConjugateBlock,
     Dirichlet,
@@ -42,9 +43,30 @@ from ethogram.models.families.normal_inverse_wishart import (
     NormalInverseWishartCoordinates,
 )
 from ethogram.models.model_object import model_object, static_field
-from ethogram.models.quick_jit import quick_jit
 
 __all__ = ["GaussianEmission", "GaussianMixtureEmission", "KnownCovarianceEmission"]
+
+
+class _QuadraticPotentials(CentredEmission):
+    """Emissions whose expected log density is that of one Gaussian per state: a quadratic form in the frame."""
+
+    def _gaussians(self, expected: dict[str, Any]) -> NormalInverseWishartCoordinates:
+        """Expected statistics (state, ...) of the Gaussians."""
+        raise NotImplementedError
+
+    def expected_log_likelihood(self, expected: dict[str, Any], observations: Array | Gapped) -> Array:
+        """Expected log density (..., state) of observations (..., feature)."""
+        return _expected_gaussian(self._gaussians(expected), observations)
+
+    def chain_features(self, observations: Array, observed: Array) -> Array:
+        """Features (time, feature, sequence) of observations (sequence, time, feature), zero where missing."""
+        x = jnp.transpose(observations, (1, 2, 0))
+        observed = observed.T[:, None]
+        return _quadratic_features(jnp.where(observed, x, 0), observed.astype(x.dtype), 1)
+
+    def chain_weights(self, expected: dict[str, Any]) -> Array:
+        """Weights (state, feature) of :meth:`chain_features` in the expected log density."""
+        return _quadratic_weights(self._gaussians(expected))
 
 
 class _NormalInverseWishartEmission(CentredEmission):
@@ -84,7 +106,9 @@ class _NormalInverseWishartEmission(CentredEmission):
     @property
     def differs_by_state(self: Any) -> bool:
         """Whether states have priors of their own."""
-        return bool(self._block().natural.strength.shape)
+        axes = {"mean": 1, "strength": 0, "dof": 0, "scale": 2}
+        given = {name: getattr(self, name) for name in axes}
+        return any(x is not None and x.ndim > axes[name] for name, x in given.items())
 
     def _block(self: Any) -> NormalInverseWishart:
         size, dtype = self.num_features, self.strength.dtype
@@ -115,7 +139,7 @@ class _NormalInverseWishartEmission(CentredEmission):
 
 
 @model_object
-class GaussianEmission(_NormalInverseWishartEmission):
+class GaussianEmission(_QuadraticPotentials, _NormalInverseWishartEmission):
     r"""One Gaussian a state, with unknown mean and full covariance.
 
     .. math:: \Sigma_k \sim IW(\Psi, \nu), \quad \mu_k \mid \Sigma_k \sim N(m, \Sigma_k / \kappa), \quad
@@ -163,19 +187,8 @@ class GaussianEmission(_NormalInverseWishartEmission):
             return {"mean_covariance": rows_of(block, num_states, self.known)}
         return {"mean_covariance": block if self.known is None else PartlyKnown.from_known(block, self.known)}
 
-    def expected_log_likelihood(self, expected: dict[str, Any], observations: Array | Gapped) -> Array:
-        """Expected log density (..., state) of observations (..., feature)."""
-        return _expected_gaussian(expected["mean_covariance"], observations)
-
-    def chain_features(self, observations: Array, observed: Array) -> Array:
-        """Features (time, feature, sequence) of observations (sequence, time, feature), zero where missing."""
-        x = jnp.transpose(observations, (1, 2, 0))
-        observed = observed.T[:, None]
-        return _quadratic_features(jnp.where(observed, x, 0), observed.astype(x.dtype), 1)
-
-    def chain_weights(self, expected: dict[str, Any]) -> Array:
-        """Weights (state, feature) of :meth:`chain_features` in the expected log density."""
-        return _quadratic_weights(expected["mean_covariance"])
+    def _gaussians(self, expected: dict[str, Any]) -> NormalInverseWishartCoordinates:
+        return expected["mean_covariance"]
 
     def label_statistics(
         self, rng: np.random.Generator, frames: np.ndarray, labels: np.ndarray, num_states: int
@@ -183,21 +196,13 @@ class GaussianEmission(_NormalInverseWishartEmission):
         """Statistics of labelled frames: sums of x and x x' of every state, and how many there are."""
         return {"mean_covariance": _gaussian_statistics(frames, labels, num_states)}
 
-    def locations(self, draws: dict[str, np.ndarray]) -> np.ndarray:
-        """Mean (state,) of the first feature."""
-        return draws["mean"][..., 0].mean(0)
-
-    def distribution(self, parameters: dict[str, Any]) -> dist.Distribution:
+    def distribution(self, parameters: dict[str, Any], data: Trajectories | None = None) -> dist.Distribution:
         """Gaussians at parameters ``mean (state, feature)`` and ``covariance (state, feature, feature)``."""
-        return _normals(parameters["mean"], parameters["covariance"])
-
-    def gapped_distribution(self, parameters: dict[str, Any], num_patterns: int | None) -> dist.Distribution:
-        """The same Gaussians, of values that are NaN in missing features."""
-        return _gapped_normals(parameters["mean"], parameters["covariance"], num_patterns)
+        return normals(parameters["mean"], parameters["covariance"], data)
 
 
 @model_object
-class KnownCovarianceEmission(CentredEmission):
+class KnownCovarianceEmission(_QuadraticPotentials):
     r"""One Gaussian a state, with unknown mean and known covariance R.
 
     .. math:: \mu_k \sim N(m, V), \qquad x_t \mid z_t = k \sim N(\mu_k, R)
@@ -264,21 +269,27 @@ class KnownCovarianceEmission(CentredEmission):
         """One block of means, ``mean``, a row per state."""
         return {"mean": rows_of(self._block(), num_states, self.known)}
 
+    def _gaussians(self, expected: dict[str, Any]) -> NormalInverseWishartCoordinates:
+        """The expected statistics of a Gaussian whose covariance is R."""
+        mean, half_square = expected["mean"]
+        factor = jnp.linalg.cholesky(self.covariance)
+        precision = inverse(factor)
+        square = jnp.einsum("de,ked->k", precision, half_square, precision="highest")
+        return NormalInverseWishartCoordinates(
+            jnp.matmul(mean, precision, precision="highest"),
+            square,
+            jnp.broadcast_to(-half_log_det(factor), square.shape),
+            jnp.broadcast_to(-0.5 * precision, half_square.shape),
+        )
+
     def expected_log_likelihood(self, expected: dict[str, Any], observations: Array | Gapped) -> Array:
         r"""Expected log density (..., state): :math:`\ln N(x \mid m, R) - \frac12 tr(R^{-1} V)`.
 
         Where features are missing, that of the others, since their mean is conjugate too.
         """
-        mean, half_square = expected["mean"]
-        factor = jnp.linalg.cholesky(self.covariance)
         if isinstance(observations, Gapped):
-            return marginal_of_mean(mean, half_square, self.covariance, observations)
-        precision = jax.scipy.linalg.cho_solve((factor, True), jnp.eye(factor.shape[0], dtype=factor.dtype))
-        own = -0.5 * jnp.einsum("...d,de,...e->...", observations, precision, observations)
-        log_det = jnp.sum(jnp.log(jnp.diagonal(factor)))
-        constant = jnp.einsum("de,ked->k", precision, half_square) - log_det
-        cross = jnp.einsum("...d,kd->...k", observations, mean @ precision)
-        return _plus_row(cross + own[..., None], constant - 0.5 * factor.shape[0] * math.log(2 * math.pi))
+            return marginal_of_mean(*expected["mean"], self.covariance, observations)
+        return super().expected_log_likelihood(expected, observations)
 
     def label_statistics(
         self, rng: np.random.Generator, frames: np.ndarray, labels: np.ndarray, num_states: int
@@ -292,17 +303,9 @@ class KnownCovarianceEmission(CentredEmission):
             )
         }
 
-    def locations(self, draws: dict[str, np.ndarray]) -> np.ndarray:
-        """Mean (state,) of the first feature."""
-        return draws["mean"][..., 0].mean(0)
-
-    def distribution(self, parameters: dict[str, Any]) -> dist.Distribution:
+    def distribution(self, parameters: dict[str, Any], data: Trajectories | None = None) -> dist.Distribution:
         """Gaussians at parameters ``mean (state, feature)``."""
-        return _normals(parameters["mean"], self.covariance)
-
-    def gapped_distribution(self, parameters: dict[str, Any], num_patterns: int | None) -> dist.Distribution:
-        """The same Gaussians, of values that are NaN in missing features."""
-        return _gapped_normals(parameters["mean"], self.covariance, num_patterns)
+        return normals(parameters["mean"], self.covariance, data)
 
 
 @model_object
@@ -385,26 +388,11 @@ class GaussianMixtureEmission(_NormalInverseWishartEmission):
         """Mean (state,) of the first feature."""
         return (draws["weight"] * draws["mean"][..., 0]).sum(-1).mean(0)
 
-    def distribution(self, parameters: dict[str, Any]) -> dist.Distribution:
+    def distribution(self, parameters: dict[str, Any], data: Trajectories | None = None) -> dist.Distribution:
         """Mixtures at ``weight (state, component)``, ``mean`` and ``covariance`` (state, component, ...)."""
-        components = _normals(parameters["mean"], parameters["covariance"])
-        return dist.MixtureSameFamily(dist.CategoricalProbs(parameters["weight"]), components)
-
-    def gapped_distribution(self, parameters: dict[str, Any], num_patterns: int | None) -> dist.Distribution:
-        """The same mixtures, of values that are NaN in missing features."""
-        components = _gapped_normals(parameters["mean"], parameters["covariance"], num_patterns)
+        components = normals(parameters["mean"], parameters["covariance"], data)
         weights = dist.CategoricalProbs(parameters["weight"])
         return dist.MixtureSameFamily(weights, components, validate_args=False)  # NaN is outside the support
-
-
-@quick_jit(inline=True)
-def _normals(mean: Any, covariance: Any) -> dist.Distribution:
-    return dist.MultivariateNormal(mean, covariance, validate_args=False)
-
-
-@quick_jit(inline=True, static_argnums=2)
-def _gapped_normals(mean: Any, covariance: Any, num_patterns: int | None) -> dist.Distribution:
-    return GappedNormal(mean, covariance, num_patterns)
 
 
 def _gaussian_statistics(
@@ -451,10 +439,6 @@ def _quadratic_form(expected: Any) -> Array:
     above = jnp.concatenate([precision, -expected.location[..., None]], axis=-1)
     below = jnp.concatenate([-expected.location, -2 * constant[..., None]], axis=-1)
     return jnp.concatenate([above, below[..., None, :]], axis=-2)
-
-
-def _plus_row(x: Array, row: Array) -> Array:
-    return x + row.reshape((1,) * (x.ndim - 1) + row.shape)
 
 
 def _of_mixture(mean: Array, scale: Array, factor: Array, strength: Array) -> tuple[Array, Array, Array]:

@@ -49,7 +49,6 @@ from ethogram.models.conjugate_model import (
     unlabelled,
 )
 from ethogram.models.data import trajectories
-from ethogram.models.data.gaps import require_complete
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.emissions.emission import Emission
 from ethogram.models.families.exponential_family import ConjugateBlock, Known
@@ -177,8 +176,6 @@ class RoleHMM(ConjugateModel):
     def check(self, data: Trajectories) -> None:
         """Raise ValueError or TypeError unless the data fit the model; traced arrays are not checked."""
         trajectories.check(data)
-        if not self.emission.sums_out_missing:
-            require_complete(data, f"a {type(self.emission).__name__} needs")
         self.emission.read(data)
         if self.known_roles and data.states is None:
             raise ValueError(
@@ -353,7 +350,7 @@ class RoleHMM(ConjugateModel):
         def by_group(xp, *parts):
             return jax.tree.map(lambda x: x.reshape(-1, size, *x.shape[1:]) if grouped else x, parts)
 
-        emission = self.emission.distribution_of(parameters, data)
+        emission = self.emission.distribution(parameters, data)
         parts = concretely(by_group, data.lengths, data.observed, self._roles(data))
         return self.coupling.observation(emission, parameters, *parts)
 
@@ -443,8 +440,7 @@ class RoleHMM(ConjugateModel):
         if self.coupling.is_joint:
             x = x.reshape(-1, *x.shape[2:])
             states = jnp.where(observed, states.reshape(len(x), -1), -1)
-        x = np.asarray(x[..., None] if self.emission.event_dim == 0 else x)
-        return Simulated(data._replace(observations=x), states, parameters)
+        return Simulated(data._replace(observations=np.asarray(x)), states, parameters)
 
 
 @quick_jit
