@@ -126,11 +126,6 @@ def roles_of_draws(draws: Any, data: Trajectories, model: Any, kind: type) -> In
     return InferredRoles(np.where(inside, probability.argmax(-1), -1).astype(np.int32), probability)
 
 
-def _chains(model: Any, data: Trajectories) -> Any:
-    arranged = model.arrange(data)
-    return arranged.chains if isinstance(arranged, GroupedChains) else arranged
-
-
 def role_log_likelihood(
     posterior: ConjugatePosterior | ConjugateResult, data: Trajectories
 ) -> Float[np.ndarray, "sequence role"]:
@@ -142,5 +137,6 @@ def role_log_likelihood(
     data : trajectories that fit the model.
     """
     posterior = posterior_that_fits(posterior, data, RoleHMM)
-    model = posterior.model
-    return np.asarray(role_potentials(model, posterior.expected_statistics(), _chains(model, data)))
+    model, batch = posterior.model, posterior.model.arrange(data)
+    chains = batch.chains if isinstance(batch, GroupedChains) else batch
+    return np.asarray(role_potentials(model, posterior.expected_statistics(), chains))
