@@ -208,7 +208,7 @@ def load_posterior(path: str | os.PathLike) -> Any:
 
     Returns
     -------
-    A :class:`ConjugatePosterior`, a :class:`~ethogram.inference.refresh.RefreshedPosterior`, a
+    A :class:`ConjugatePosterior`, a :class:`~ethogram.inference.sampled_posterior.SampledPosterior`, a
     :class:`~ethogram.inference.rewards.RewardPosterior`, or an :class:`~ethogram.inference.rewards.IntentPosterior`.
 
     Raises

@@ -14,7 +14,7 @@ from ethogram.models.chains.conjugate_chain import ChainData
 from ethogram.models.families.exponential_family import DirichletCoordinates, expected_statistics
 from ethogram.models.optimal_assignment import optimal_assignment
 from ethogram.models.quick_jit import quick_jit
-from ethogram.models.roles.exclusive_roles import GroupedChains
+from ethogram.models.roles.role_groups import GroupedChains
 
 __all__ = [
     "MAX_SEED_FRAMES",

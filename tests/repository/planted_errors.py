@@ -48,10 +48,10 @@ class Planted(NamedTuple):
 # fmt: off
 PLANTED = (
     # wrong normaliser: K! / A! in place of K! / (K - A)!
-    Planted("number_of_maps", "roles", "models/roles/exclusive_roles.py",
+    Planted("number_of_maps", "roles", "models/roles/per_sequence.py",
             "math.lgamma(num_roles + 1) - math.lgamma(num_roles - num_agents + 1)",
             "math.lgamma(num_roles + 1) - math.lgamma(num_agents + 1)",
-            "models/roles/test_exclusive_roles.py models/roles"),
+            "models/roles/test_per_sequence.py models/roles"),
     # the last transition leads into padding, and its shift counts
     Planted("padding_in_evidence", "roles", "models/chains/forward_backward.py",
             "shifts = jnp.where(alive[1:], transition_shift",

@@ -94,12 +94,12 @@ def test_log_evidence_is_the_sum_over_paths_of_conditionals(name):
         for own in step
     ]
     parameters = {"initial": pi, "transition": a} | sites
-    value = model.observed_value(data)
+    value = model.entries(data).value
 
     @jax.jit
     @functools.partial(jax.value_and_grad, has_aux=True)
     def densities(parameters):
-        each = model.observation(parameters, data).log_prob(value)
+        each = model.likelihood(parameters, data).log_prob(value)
         return each.sum(), each
 
     (total, each), slopes = densities(parameters)
