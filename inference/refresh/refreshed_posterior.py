@@ -52,7 +52,9 @@ class RefreshedPosterior(SampledPosterior):
 def _check_sites(model: ConjugateModel, sites: Any, statistics: Any) -> None:
     shapes = {
         name: np.shape(x)
-        for name, x in by_site({name: block.inner_point() for name, block in model.prior().items()}).items()
+        for name, x in by_site(
+            {name: block.reference_point() for name, block in model.prior().items()}
+        ).items()
     }
     if set(sites) != set(shapes):
         raise ValueError(f"sites has {sorted(sites)}, but the model has {sorted(shapes)}")
