@@ -15,7 +15,7 @@ import numpy as np
 from jax import Array
 
 from ethogram.inference.concrete_labels import with_labels, without_labels
-from ethogram.models.chains.latent_chain import LatentChain
+from ethogram.models.chains.hidden_markov import LatentChain
 from ethogram.models.conjugate_model import Exportable, steps_by_entry
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.optimal_assignment import optimal_assignment

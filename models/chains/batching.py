@@ -82,15 +82,16 @@ def by_chunks(
     if num_chunks == 1:
         return kernel(data, jnp.ones(num_sequences, bool))
 
-    def chunk_from(start, first):
+    overlap = num_chunks * size - num_sequences
+
+    def chunk_from(start, stop):
         chunk = jax.tree.map(lambda x: lax.dynamic_slice_in_dim(x, start, size, axis), data)
-        return kernel(chunk, start + jnp.arange(size) >= first)
+        return kernel(chunk, start + jnp.arange(size) < stop)
 
     def add_chunk(i, result):
-        # Nothing has to be padded: the last chunk begins within the one before, which comes after it and writes there.
-        first = (num_chunks - 1 - i) * size
-        start = jnp.minimum(first, num_sequences - size)
-        each, total = chunk_from(start, first)
+        # Nothing has to be padded: the first chunk extends into the second, which is written over it.
+        start = jnp.maximum(i * size - overlap, 0)
+        each, total = chunk_from(start, (i + 1) * size - overlap)
         each = jax.tree.map(
             lambda x, part: lax.dynamic_update_slice_in_dim(x, part, start, axis), result[0], each
         )
