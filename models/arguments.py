@@ -293,12 +293,17 @@ def read_positive(fix: str, **parameters: Any) -> list[Array]:
     return [concretely(lambda xp, x: xp.broadcast_to(x, batch), value) for value in values]
 
 
-def require_representable(name: str, value: Any, dtype: Any = None) -> None:
-    """Raise ValueError where a finite real is infinite as a ``dtype``, by default that of JAX's precision."""
+def require_representable(name: str, value: Any, dtype: Any = None, where: Any = True) -> None:
+    """Raise ValueError where a finite real is infinite as a ``dtype``, by default that of JAX's precision.
+
+    Entries that are not in the mask `where` may be anything.
+    """
     host = np.asarray(value)
     dtype = jax.dtypes.canonicalize_dtype(host.dtype if dtype is None else dtype)
-    if host.dtype.itemsize > dtype.itemsize:
-        inside = ~(np.abs(host) > float(jnp.finfo(dtype).max)) | np.isinf(host)
+    most = float(jnp.finfo(dtype).max)
+    finite = np.isfinite(host) & where if host.dtype.itemsize > dtype.itemsize else np.False_
+    if max(np.max(host, where=finite, initial=0), -np.min(host, where=finite, initial=0)) > most:
+        inside = ~finite | (np.abs(host) <= most)
         require(inside, name, host, f"is beyond the range of {dtype}", "rescale it, or set jax_enable_x64")
 
 
