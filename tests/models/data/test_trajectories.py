@@ -309,11 +309,11 @@ def test_a_sequence_without_an_observed_frame_is_named(reader):
 
 @pytest.mark.parametrize("kind", ["arrays", "table"])
 def test_short_sequences_take_at_most_three_times_their_memory(kind):
-    rows = np.random.default_rng(0).normal(size=(10_000, 10, 2))
+    rows = np.random.default_rng(0).normal(size=(20_000, 10, 2))
     if kind == "arrays":
         source, own = list(rows), rows.nbytes
     else:
-        number, time = np.divmod(np.arange(100_000), 10)
+        number, time = np.divmod(np.arange(200_000), 10)
         source = pandas.DataFrame(
             {"id": number, "t": time, "x": rows[..., 0].ravel(), "y": rows[..., 1].ravel()}
         )
@@ -328,4 +328,4 @@ def test_short_sequences_take_at_most_three_times_their_memory(kind):
     finally:
         tracemalloc.stop()
     np.testing.assert_array_equal(data.observations, rows)
-    assert peak <= 3.1 * own  # a tenth for what does not grow with the rows
+    assert peak <= 3 * own + 2**20  # what does not grow with the rows
