@@ -165,8 +165,8 @@ def as_list(name: str, value: Any, what: str = "one array per sequence") -> list
     return list(value)
 
 
-def warn_user(message: str) -> None:
-    """Give a UserWarning that blames the first line outside the package, unless `held_warnings` keeps it."""
+def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
+    """Give a warning that blames the first line outside the package, unless `held_warnings` keeps it."""
     if hold(message):
         return
     frame, level = sys._getframe(), 1
@@ -176,7 +176,7 @@ def warn_user(message: str) -> None:
         in ("ethogram", "numpyro", "jaxtyping", "beartype")
     ):
         frame, level = frame.f_back, level + 1
-    warnings.warn(message, UserWarning, stacklevel=level)
+    warnings.warn(message, category, stacklevel=level)
 
 
 def is_concrete(*values: Any) -> bool:

@@ -185,7 +185,7 @@ class ConjugateModel(Exportable, abc.ABC, declares_hooks=True):
         return False
 
     def arrange(self, data: Any) -> Any:
-        """Data as a pytree whose arrays lead with the sequence axis, then time. Default: the data themselves."""
+        """Data as a pytree of arrays (sequence,) and (sequence, time, ...). Default: the data themselves."""
         return data
 
     def joint_sequences(self, batch: Any) -> int:
