@@ -130,7 +130,9 @@ def _of_hdf(path: Path) -> tuple[list[tuple[str, str, str]], Any, Any]:
     try:
         frame: Any = pandas.read_hdf(path)
     except ImportError as error:
-        raise ImportError("HDF5 files of DeepLabCut need PyTables: pip install 'ethogram[behaviour]'") from error
+        raise ImportError(
+            "HDF5 files of DeepLabCut need PyTables: pip install 'ethogram[behaviour]'"
+        ) from error
     except Exception as error:
         raise ValueError(f"{path} cannot be read: {error}") from error
     levels = list(getattr(frame, "columns", pandas.Index([])).names)
