@@ -33,7 +33,6 @@ __all__ = [
     "read_features",
     "read_positive",
     "read_reals",
-    "refuse",
     "refuse_fork",
     "require",
     "require_covariance",
@@ -307,20 +306,16 @@ def require_representable(name: str, value: Any, dtype: Any = None, where: Any =
         require(inside, name, host, f"is beyond the range of {dtype}", "rescale it, or set jax_enable_x64")
 
 
-def require(good: Any, name: str, value: Any, fault: str, fix: str) -> None:
-    """Raise ValueError ``NAME[PLACE] FAULT (it is VALUE): CURE`` at the first False of ``good``.
+def require(good: Any, name: str, value: Any, fault: str, fix: str | None = None) -> None:
+    """Raise ValueError ``NAME[PLACE] FAULT (it is VALUE): FIX`` at the first False of ``good``.
 
-    ``good`` has the leading axes of ``value``.
+    ``NAME[PLACE] is VALUE FAULT`` without a fix. ``good`` has the leading axes of ``value``.
     """
     for at in np.argwhere(~np.asarray(good))[:1].tolist():
-        came = np.array2string(np.asarray(value)[tuple(at)], separator=", ")
-        raise ValueError(f"{name}{at or ''} {fault} (it is {came}): {fix}")
-
-
-def refuse(wrong: Any, name: str, values: Any, fault: str) -> None:
-    """Raise ValueError ``NAME[PLACE] is VALUE`` and ``fault`` at the first True of ``wrong``."""
-    for at in np.argwhere(wrong)[:1].tolist():
-        raise ValueError(f"{name}{at or ''} is {values[tuple(at)]}{fault}")
+        came, place = np.asarray(value)[tuple(at)], f"{name}{at or ''}"
+        if fix is None:
+            raise ValueError(f"{place} is {came}{fault}")
+        raise ValueError(f"{place} {fault} (it is {np.array2string(came, separator=', ')}): {fix}")
 
 
 def require_kind(name: str, array: Any, kinds: str, fix: str) -> None:

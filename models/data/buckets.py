@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from ethogram.models.arguments import refuse, require_number
+from ethogram.models.arguments import require, require_number
 
 __all__ = ["bucket_indices"]
 
@@ -51,7 +51,7 @@ def bucket_indices(lengths: Any, max_waste: float | int = 0.25) -> tuple[np.ndar
         raise ValueError(f"lengths has shape {lengths.shape}, not (sequence,): give one length per sequence")
     if lengths.dtype.kind not in "iu":
         raise TypeError(f"lengths has dtype {lengths.dtype}, not integers: count frames")
-    refuse(lengths < 0, "lengths", lengths, ": a length cannot be negative")
+    require(lengths >= 0, "lengths", lengths, ": a length cannot be negative")
     require_number("max_waste", max_waste, least=0, below=1)
     lengths = np.maximum(lengths.astype(np.int64), 1)
     distinct, inverse, counts = np.unique(lengths, return_inverse=True, return_counts=True)

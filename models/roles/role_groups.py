@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Int
 
-from ethogram.models.arguments import is_concrete, refuse
+from ethogram.models.arguments import is_concrete, require
 from ethogram.models.data.selection import label_name
 from ethogram.models.data.trajectories import Trajectories
 
@@ -29,7 +29,7 @@ def agents_of_groups(data: Trajectories, num_roles: int) -> int:
         )
     group = np.asarray(data.group)
     rule = ": exclusive roles need the group of every sequence; drop sequences without one"
-    refuse(group < 0, "data.group", group, rule)
+    require(group >= 0, "data.group", group, rule)
     groups, counts = np.unique(group, return_counts=True)
     for odd in np.flatnonzero(counts != counts[0])[:1]:
         raise ValueError(
