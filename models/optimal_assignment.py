@@ -1,6 +1,6 @@
 """Optimal one-to-one assignment by costs, with its margin over the second-best map.
 
-Le, Yue, Carr, Lucey (2017), Algorithm 4, assigns agents to roles by it; the margin is ours.
+Le, Yue, Carr, Lucey (2017), Algorithm 4, assigns agents to roles by it; the margin is original to this package.
 """
 
 from __future__ import annotations

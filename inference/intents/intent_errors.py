@@ -92,7 +92,7 @@ def intent_errors(
     true, learned = (IntentAgent(*(np.asarray(table) for table in agent)) for agent in (true, learned))
     num_intents, num_states, num_actions = _shapes(true, learned)
     matched = _learned_labels(permutation, num_intents, len(learned.policy))
-    steps = read_steps(data, num_states, num_actions, said=False)
+    steps = read_steps(data, num_states, num_actions)
     intents = _intents(intents, steps.inside, num_intents)
     acted = steps.leaving & (steps.action >= 0)
     if not acted.any():

@@ -101,7 +101,7 @@ class Columns:
         return read_times(self.table[name], f"column {name!r}", self.num_rows, day_first)
 
     def features(self, names: list[ColumnName], order: np.ndarray) -> Column:
-        """Numeric columns in this order of rows, one a feature."""
+        """Numeric columns in this order of rows, one per feature."""
         for name in names:
             values, null = self[name]
             rows = np.flatnonzero(~null) if values.dtype.kind == "U" else ()

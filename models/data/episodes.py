@@ -19,7 +19,7 @@ from ethogram.models.data.padding import (
     read_entries,
 )
 from ethogram.models.data.time_grid import SortedRows, clocks_of, frame_numbers
-from ethogram.models.data.times import read_times, state_clock
+from ethogram.models.data.times import read_times, with_time_metadata
 
 __all__ = ["read_episodes", "read_list"]
 
@@ -69,7 +69,7 @@ def read_list(
         clocks = clocks_of(columns.get("group"), len(lengths), "group")
         sorted_rows = SortedRows(lambda row: f"time[{sequence[row]}][{rank[row]}]", sequence, str, clocks)
         frame = frame_numbers(times.values, step, sorted_rows, "time", snap)
-        metadata = state_clock(Metadata() if metadata is None else metadata, times, step, sequence)
+        metadata = with_time_metadata(Metadata() if metadata is None else metadata, times, step, sequence)
         last = np.cumsum(lengths)[lengths > 0] - 1
         lengths[lengths > 0] = frame[last] + 1
     elif step is not None or snap is not False:

@@ -14,8 +14,8 @@ from ethogram.models.data.spikes import find_spikes
 
 __all__ = ["warn_of_outliers", "warn_of_unobserved"]
 
-# A value this many interquartile ranges from the median warns, if there are at least LEAST rows.
-FAR, LEAST = 100, 8
+# A value this many interquartile ranges from the median warns, if there are at least MIN_ROWS rows.
+FAR, MIN_ROWS = 100, 8
 # So does one beside a step FAR times as long as a usual one, and APART times as long as the next shorter one. A usual
 # step is as long as the share LARGE of those that are not zero, without the three longest, of about SAMPLE steps.
 LARGE, APART, SAMPLE = 0.95, 10, 20_000
@@ -36,7 +36,7 @@ def warn_of_outliers(
 
     The message names sequence, time and feature.
     """
-    if recorded.sum() < LEAST:
+    if recorded.sum() < MIN_ROWS:
         return
     known = recorded[:, None] & ~np.isnan(values)
     known &= ~_warn_of_stand_ins(values, known, metadata)
@@ -95,12 +95,12 @@ def _warn_of_stand_ins(values: np.ndarray, known: np.ndarray, metadata: Metadata
             others = known[:, feature] & ~found[:, feature]
             value = end(x, where=others, initial=-np.inf if end is np.max else np.inf)
             same = others & (x == value)
-            if same.sum() < 2 or (others & ~same).sum() < LEAST:
+            if same.sum() < 2 or (others & ~same).sum() < MIN_ROWS:
                 continue
             rest = x[others & ~same]
             gap = abs(value - end(rest))
             far = gap > (APART_FROM if value in STAND_INS else FAR_OUT) * np.ptp(rest)
-            if far and len(np.unique(rest)) >= LEAST:
+            if far and len(np.unique(rest)) >= MIN_ROWS:
                 found[:, feature] |= same
                 name = metadata.feature_names[feature] if metadata.feature_names else feature
                 said.append(f"{value:g} in {same.sum()} rows of feature {name!r}")
@@ -127,7 +127,7 @@ def _far_steps(
 
     _, sample = lengths_and_speeds(np.arange(0, number, 1 + number // SAMPLE))
     sample = np.sort(sample[sample > 0])
-    if len(sample) < LEAST:
+    if len(sample) < MIN_ROWS:
         return []
     usual = sample[min(int(LARGE * len(sample)), len(sample) - 4)]
     blocks = np.array_split(np.arange(number, dtype=np.int32), 1 + number // SAMPLE)

@@ -1,4 +1,4 @@
-"""From rows, one a recorded frame, to padded arrays: nulls, label codes and the scatter."""
+"""From rows, one per recorded frame, to padded arrays: nulls, label codes and the scatter."""
 
 import dataclasses
 import datetime

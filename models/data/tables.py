@@ -16,7 +16,7 @@ from ethogram.models.data.padding import Column, FrameRows, pad_rows
 from ethogram.models.data.repeated_rows import merge_rows
 from ethogram.models.data.spikes import find_spikes
 from ethogram.models.data.time_grid import SortedRows, clocks_of, frame_numbers
-from ethogram.models.data.times import Times, state_clock
+from ethogram.models.data.times import Times, with_time_metadata
 
 __all__ = ["file_rules", "read_table"]
 
@@ -109,7 +109,7 @@ def read_table(
         name_row = called or columns.row
         rows = SortedRows(lambda row: name_row(order[row]), by_sequence, place, clocks)
         frame = frame_numbers(times.values, step, rows, str(time), snap, duplicates)
-        metadata = state_clock(metadata, times, step, by_sequence)
+        metadata = with_time_metadata(metadata, times, step, by_sequence)
     elif snap is not False:
         raise ValueError(f"snap is {snap!r} without time: name the column of times")
     given = FrameRows(

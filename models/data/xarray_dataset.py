@@ -9,7 +9,7 @@ from ethogram.models.arguments import require_kind, require_one_of
 from ethogram.models.data.metadata import ARRAY_FIELDS, SEQUENCE_LABELS, STEP_FIELDS, STEP_LABELS, Metadata
 from ethogram.models.data.outliers import warn_of_outliers
 from ethogram.models.data.padding import FrameRows, as_floats, is_nan, plain_times
-from ethogram.models.data.times import read_times, state_clock
+from ethogram.models.data.times import read_times, with_time_metadata
 
 __all__ = ["metadata_variables", "read_dataset", "read_metadata", "write_dataset"]
 
@@ -39,7 +39,7 @@ def read_dataset(
     require_one_of("missing", missing, ("error", "nan"))
     if not hasattr(dataset, "data_vars"):
         raise TypeError(f"dataset is {type(dataset).__name__}: pass an xarray.Dataset")
-    dataset = _with_own_names(dataset, sequence, agent, time, features)
+    dataset = _rename_dims(dataset, sequence, agent, time, features)
     parts: dict[str, Any] = {
         field: _values(dataset[field], field) for field in ARRAY_FIELDS if field in dataset
     }
@@ -63,7 +63,7 @@ def read_dataset(
         if read.values.dtype.kind == "f" or not (np.arange(num_steps) == read.values).all():
             parts["times"] = np.tile(plain_times(read.values)[0], (num_sequences, 1))
             name = "the attribute frame_rate of dataset"
-            metadata = state_clock(metadata, read, None, np.zeros(num_steps), name)
+            metadata = with_time_metadata(metadata, read, None, np.zeros(num_steps), name)
     if "lengths" not in parts:
         parts["lengths"] = np.full(num_sequences, num_steps, dtype=np.int32)
     require_kind("lengths", parts["lengths"], "iu", "give whole numbers of frames (sequence,)")
@@ -124,7 +124,7 @@ def _values(variable: Any, field: str) -> np.ndarray:
     return variable.transpose(*_dims(field)).values
 
 
-def _with_own_names(dataset: Any, sequence: Any, agent: Any, time: Any, features: Any) -> Any:
+def _rename_dims(dataset: Any, sequence: Any, agent: Any, time: Any, features: Any) -> Any:
     """The Dataset with dims ``sequence``, ``time`` and ``feature``; parameters of ``Trajectories.from_xarray``."""
     dims = list(dataset.dims)
     for argument, name in (("sequence", sequence), ("agent", agent), ("time", time)):

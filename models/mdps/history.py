@@ -131,7 +131,7 @@ class History(NamedTuple):
         if not isinstance(data, Trajectories):
             raise TypeError(f"data is {type(data).__name__}: give Trajectories with states and actions")
         self.original.require_names_of(data)
-        steps = read_steps(data, self.original.num_states, self.original.num_actions, said=False)
+        steps = read_steps(data, self.original.num_states, self.original.num_actions)
         fix = " in a missing frame: histories after it are unknown; cut the trajectory there"
         require(~steps.inside | np.asarray(data.observed), "data.states", steps.state, fix)
         if self.of == "actions":

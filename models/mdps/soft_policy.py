@@ -199,7 +199,7 @@ def read_demonstrations(mdp: MDP, data: Any, check_transitions: bool = True) -> 
             "from_table or from_episodes, or counts (state, action) as an array of integers"
         )
     mdp.require_names_of(data)
-    steps = read_steps(data, mdp.num_states, mdp.num_actions, said=False)
+    steps = read_steps(data, mdp.num_states, mdp.num_actions)
     known = steps.inside & (steps.action >= 0)
     if not known.any():
         raise ValueError(
