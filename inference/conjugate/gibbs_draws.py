@@ -34,7 +34,7 @@ LARGEST = 2**24
 
 def can_sweep(model: Any) -> bool:
     """Whether sequences are independent chains of a model with one transition matrix and conjugate updates."""
-    return hasattr(model, "step_potentials") and bool(model.label_axes()) and not overrides(model, "update")
+    return hasattr(model, "step_potentials") and model.labels_steps and not overrides(model, "update")
 
 
 def gibbs_draws(
