@@ -21,7 +21,7 @@ from jaxtyping import Float, Int
 from numpyro.distributions import constraints
 
 from ethogram.models.arguments import is_concrete, require, require_integer
-from ethogram.models.chains.latent_chain import LatentChain
+from ethogram.models.chains.hidden_markov import LatentChain
 from ethogram.models.chains.log_space import safe_log
 from ethogram.models.intents.intent_agent import IntentAgent, check_dynamics, walk
 

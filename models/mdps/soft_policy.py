@@ -165,11 +165,8 @@ class ActionCounts(dist.Distribution):
 
     arg_constraints: ClassVar[dict] = {}
     pytree_data_fields = ("log_policy", "total")
-    pytree_aux_fields = ("most",)
 
     def __init__(self, log_policy: Any, total: Any, *, validate_args: bool | None = None):
-        # Static here: under a map over draws the totals are traced.
-        self.most = int(np.max(total, initial=0)) if is_concrete(total) else None
         self.log_policy, self.total = jnp.asarray(log_policy), jnp.asarray(total)
         batch = jnp.broadcast_shapes(self.log_policy.shape[:-1], self.total.shape)
         super().__init__(batch, self.log_policy.shape[-1:], validate_args=validate_args)
@@ -186,9 +183,10 @@ class ActionCounts(dist.Distribution):
 
     def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
         """Counts (..., action) that sum to the totals."""
-        chances = jnp.broadcast_to(jnp.exp(self.log_policy), (*self.batch_shape, *self.event_shape))
-        total = jnp.broadcast_to(self.total, self.batch_shape)
-        return dist.MultinomialProbs(chances, total, total_count_max=self.most).sample(key, sample_shape)
+        shape = (*sample_shape, *self.batch_shape, *self.event_shape)
+        total = jnp.broadcast_to(self.total, shape[:-1]).astype(self.log_policy.dtype)
+        probability = jnp.broadcast_to(jnp.exp(self.log_policy), shape)
+        return jax.random.multinomial(key, total, probability).astype(np.int32)
 
 
 def read_demonstrations(mdp: MDP, data: Any, check_transitions: bool = True) -> AgentSteps:
