@@ -128,16 +128,16 @@ def _year_first(texts: list[str], name: str, day_first: bool | None) -> list[str
     if not ends:
         return texts
     if day_first is None:
-        day, month = (next((row for row in ends if int(ends[row][part]) > 12), None) for part in (1, 2))
-        row = next(row for row in (day, month, *ends) if row is not None)
-        which = "True or False" if day is month is None else month is None
+        first, second = (next((row for row in ends if int(ends[row][part]) > 12), None) for part in (1, 2))
+        row = next(row for row in (first, second, *ends) if row is not None)
+        which = "True or False" if first is second is None else second is None
         raise ValueError(
             f"{name} is {texts[row]!r} in row {row}, with the day or the month first: pass day_first={which}"
         )
     ordered = list(texts)
     for row, found in ends.items():
-        first, second, year = found.groups()
-        day, month = (first, second) if day_first else (second, first)
+        *of_day, year = found.groups()
+        day, month = of_day if day_first else of_day[::-1]
         if int(month) > 12:
             raise ValueError(
                 f"{name} is {texts[row]!r} in row {row}, which is no date with day_first={day_first}"
