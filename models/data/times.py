@@ -216,19 +216,17 @@ def with_time_metadata(
     sequence : (row,) numbers of the sequences, ascending, where a frame rate that contradicts the times is refused; or,
         where it is an `attribute` of this name, replaced with a warning.
     """
-    of_dates = times.values.dtype.kind in "mM"
-    if sequence is not None and metadata.frame_rate is not None:
-        rate = _agreed_rate(metadata.frame_rate, metadata.time_unit, times.values, step, sequence, attribute)
-        metadata = dataclasses.replace(metadata, frame_rate=rate)
+    rate, unit, of_dates = metadata.frame_rate, metadata.time_unit, times.values.dtype.kind in "mM"
+    if sequence is not None and rate is not None:
+        rate = _agreed_rate(rate, unit, times.values, step, sequence, attribute)
+    if step is not None and of_dates and not unit:
+        unit = "s"
+    if step is not None and rate is None and not (of_dates and unit != "s"):
+        rate = 1 / step_length(step, times.values)
     kind = {"M": "date", "m": "duration"}.get(times.values.dtype.kind)
-    metadata = dataclasses.replace(metadata, time_kind=kind, time_zone=times.zone)
-    if step is None:
-        return metadata
-    if of_dates and not metadata.time_unit:
-        metadata = dataclasses.replace(metadata, time_unit="s")
-    if metadata.frame_rate is not None or (of_dates and metadata.time_unit != "s"):
-        return metadata
-    return dataclasses.replace(metadata, frame_rate=1 / step_length(step, times.values))
+    return dataclasses.replace(
+        metadata, frame_rate=rate, time_unit=unit, time_kind=kind, time_zone=times.zone
+    )
 
 
 def _agreed_rate(
