@@ -201,7 +201,7 @@ def _step_potentials(emission: ChainEmission, expected: dict[str, Any], chunk: C
     weights, pullback = jax.vjp(jax.vmap(emission.chain_weights), expected)
     num_chains, num_states, num_features = weights.shape
     num_steps, _, num_sequences = features.shape
-    # A product a step, rather than one for all of them: the result has the layout that the messages need.
+    # One product per step, rather than one for all of them: the result has the layout that the messages need.
     rows = jnp.broadcast_to(
         weights.reshape(1, -1, num_features), (num_steps, num_chains * num_states, num_features)
     )
