@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import ArrayLike
 
-from ethogram.models.arguments import refuse
+from ethogram.models.arguments import require
 from ethogram.models.printing import short_repr
 
 __all__ = ["Assignment", "checked_costs", "optimal_assignment", "ranked_assignment"]
@@ -95,7 +95,7 @@ def checked_costs(cost: ArrayLike) -> Float[np.ndarray, "*batch agent role"]:
             f"a one-to-one map needs at least {num_agents} roles"
         )
     bad = np.isnan(costs) | np.isneginf(costs)
-    refuse(bad, "cost", costs, ": give finite costs, or inf for a forbidden pair")
+    require(~bad, "cost", costs, ": give finite costs, or inf for a forbidden pair")
     return costs
 
 

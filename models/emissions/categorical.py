@@ -10,9 +10,14 @@ import numpy as np
 import numpyro.distributions as dist
 from jax import Array
 
-from ethogram.models.arguments import concretely, read_reals, require_integer
+from ethogram.models.arguments import concretely, require_integer
 from ethogram.models.data.trajectories import Trajectories
-from ethogram.models.emissions.emission import of_every, read_observations, require_values, whole_up_to
+from ethogram.models.emissions.emission import (
+    read_observations,
+    read_parameters,
+    require_values,
+    whole_up_to,
+)
 from ethogram.models.emissions.feature_emission import FeatureEmission
 from ethogram.models.families.exponential_family import Dirichlet, DirichletCoordinates, Known
 from ethogram.models.model_object import model_object, static_field
@@ -40,8 +45,9 @@ class CategoricalEmission(FeatureEmission):
 
     def __post_init__(self):
         require_integer("num_categories", self.num_categories, 1)
-        (concentration,) = read_reals(concentration=self.concentration)
-        self._set(concentration=of_every("concentration", concentration, self.num_categories))
+        self._set(
+            **read_parameters({"concentration": (self.num_categories,)}, concentration=self.concentration)
+        )
         self._block()
 
     def _block(self) -> Dirichlet:

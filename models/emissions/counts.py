@@ -11,11 +11,10 @@ import numpyro.distributions as dist
 from jax import Array
 from jax.scipy.special import gammaln
 
-from ethogram.models.arguments import concretely, is_concrete, read_reals, require, require_integer
+from ethogram.models.arguments import concretely, is_concrete, require
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.emissions.emission import (
     interpolated,
-    of_every,
     one_hot,
     read_observations,
     read_per_feature,
@@ -197,10 +196,11 @@ class BinomialEmission(_SharesOfCounts):
         total = np.asarray(self.total_count)
         if not np.issubdtype(total.dtype, np.integer) or (total < 1).any():
             raise ValueError(f"total_count must hold integers of at least 1, not {self.total_count!r}")
-        require_integer("num_features", self.num_features, 1)
-        a, b = read_reals(successes=self.successes, failures=self.failures)
-        fields = {"total_count": total, "successes": a, "failures": b}
-        self._set(**{name: of_every(name, value, self.num_features) for name, value in fields.items()})
+        self._set(**read_per_feature(self.num_features, successes=self.successes, failures=self.failures))
+        shape = (self.num_features,)
+        if total.shape not in ((), shape):
+            raise ValueError(f"total_count has shape {total.shape}: give a number, or {shape[0]} numbers")
+        self._set(total_count=concretely(lambda xp, n: xp.broadcast_to(n, shape), total))
         self._block()
 
     def read(self, data: Trajectories) -> Array:

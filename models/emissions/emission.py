@@ -20,9 +20,9 @@ from ethogram.models.families.exponential_family import ConjugateBlock, Known, P
 __all__ = [
     "Emission",
     "interpolated",
-    "of_every",
     "one_hot",
     "read_observations",
+    "read_parameters",
     "read_per_feature",
     "repeat_rows",
     "require_values",
@@ -52,7 +52,7 @@ class Emission(ChainEmission, abc.ABC, declares_hooks=True):
 
     site_dims: ClassVar[dict[str, tuple[str, ...]]] = {}
     prior_from_data: ClassVar[tuple[str, ...]] = ()
-    order: ClassVar[int] = 0
+    order: int = 0
     observation_needs_data: ClassVar[bool] = False
 
     @abc.abstractmethod
@@ -145,19 +145,38 @@ def one_hot(labels: np.ndarray, num_states: int) -> np.ndarray:
     return (labels[:, None] == np.arange(num_states)).astype(float)
 
 
-def of_every(name: str, value: Any, count: int) -> Array:
-    """A number repeated for every feature (category, component), or one number for each."""
-    if value.shape not in ((), (count,)):
-        raise ValueError(f"{name} has shape {value.shape}: give a number, or {count} numbers")
-    return concretely(lambda xp, x: xp.broadcast_to(x, (count,)), value)
+def read_parameters(
+    shapes: dict[str, tuple[int, ...]], by_state: bool = False, **values: Any
+) -> dict[str, Array]:
+    """Checked parameters by name; those that are None are left out.
+
+    A number is that of every feature where the parameter is a vector, and times the identity where it is a matrix.
+
+    Parameters
+    ----------
+    shapes : of each parameter, () for a number.
+    by_state : whether parameters may have a leading axis of states.
+    """
+    given = {name: value for name, value in values.items() if value is not None}
+    found = dict(zip(given, read_reals(**given), strict=True))
+    for name, value in found.items():
+        shape = shapes[name]
+        differs = by_state and value.ndim == len(shape) + 1 and value.shape[1:] == shape
+        if value.shape not in ((), shape) and not differs:
+            allowed = ["a number", *[f"of shape {shape}"] * bool(shape)]
+            if by_state:
+                allowed.append(f"of shape ({', '.join(map(str, ('state', *shape)))})")
+            raise ValueError(f"{name} has shape {value.shape}: it must be {' or '.join(allowed)}")
+        if shape and not value.ndim:
+            unit = np.eye(*shape) if len(shape) == 2 else np.ones(shape)
+            found[name] = concretely(lambda xp, x, unit: x * unit.astype(x.dtype), value, unit)
+    return found
 
 
 def read_per_feature(num_features: Any, **parameters: Any) -> dict[str, Array]:
     """Checked parameters by name, one number for each feature; those that are None are left out."""
-    require_integer("num_features", num_features, 1)
-    given = {name: value for name, value in parameters.items() if value is not None}
-    values = zip(given, read_reals(**given), strict=True)
-    return {name: of_every(name, value, num_features) for name, value in values}
+    size = require_integer("num_features", num_features, 1)
+    return read_parameters(dict.fromkeys(parameters, (size,)), **parameters)
 
 
 def repeat_rows(block: Any, count: int) -> Any:

@@ -16,8 +16,8 @@ from ethogram.models.chains.log_space import logsumexp
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.emissions.data_prior import CentredEmission, data_moments, warn_of_far_prior
 from ethogram.models.emissions.emission import (
-    of_every,
     one_hot,
+    read_parameters,
     repeat_rows,
     rows_of,
 )
@@ -62,11 +62,12 @@ class _QuadraticPotentials(CentredEmission):
         """Features (time, feature, sequence) of observations (sequence, time, feature), zero where missing."""
         x = jnp.transpose(observations, (1, 2, 0))
         observed = observed.T[:, None]
-        return _quadratic_features(jnp.where(observed, x, 0), observed.astype(x.dtype), 1)
+        rows = jnp.concatenate([jnp.where(observed, x, 0), observed.astype(x.dtype)], axis=1)
+        return jnp.concatenate(products(rows, 1), axis=1)
 
     def chain_weights(self, expected: dict[str, Any]) -> Array:
         """Weights (state, feature) of :meth:`chain_features` in the expected log density."""
-        return _quadratic_weights(self._gaussians(expected))
+        return weights_of_products(_quadratic_form(self._gaussians(expected)))
 
 
 class _NormalInverseWishartEmission(CentredEmission):
@@ -77,31 +78,10 @@ class _NormalInverseWishartEmission(CentredEmission):
     def _read_parameters(self: Any) -> None:
         size = self.num_features
         require_integer("num_features", size, 1)
-        dof = float(size + 2) if self.dof is None else self.dof
-        given = {name: x for name in ("mean", "scale") if (x := getattr(self, name)) is not None}
-        strength, dof, *rest = read_reals(strength=self.strength, dof=dof, **given)
-        given = dict(zip(given, rest, strict=True))
-        for name, value, event in (
-            ("strength", strength, ()),
-            ("dof", dof, ()),
-            ("mean", given.get("mean"), (size,)),
-            ("scale", given.get("scale"), (size, size)),
-        ):
-            if value is None or value.shape in ((), event):
-                continue
-            if not self.may_differ or value.ndim != len(event) + 1 or value.shape[1:] != event:
-                one, each = (", ".join(map(str, parts)) for parts in (event, ("state", *event)))
-                allowed = [
-                    "a number",
-                    *[f"of shape ({one})"] * bool(event),
-                    *[f"of shape ({each})"] * self.may_differ,
-                ]
-                raise ValueError(f"{name} has shape {value.shape}: it must be {' or '.join(allowed)}")
-        if "scale" in given:
-            given["scale"] = _matrix(given["scale"], size)
-        if "mean" in given and not given["mean"].ndim:
-            given["mean"] = of_every("mean", given["mean"], size)
-        self._set(strength=strength, dof=dof, **given)
+        shapes = {"strength": (), "dof": (), "mean": (size,), "scale": (size, size)}
+        values = {name: getattr(self, name) for name in shapes}
+        values["dof"] = float(size + 2) if self.dof is None else self.dof
+        self._set(**read_parameters(shapes, self.may_differ, **values))
 
     @property
     def differs_by_state(self: Any) -> bool:
@@ -224,23 +204,18 @@ class KnownCovarianceEmission(_QuadraticPotentials):
     prior_from_data: ClassVar[tuple[str, ...]] = ("mean", "mean_covariance")
 
     def __post_init__(self):
-        given = {name: x for name in ("mean", "mean_covariance") if (x := getattr(self, name)) is not None}
-        covariance, *rest = read_reals(covariance=self.covariance, **given)
-        given = dict(zip(given, rest, strict=True))
+        (covariance,) = read_reals(covariance=self.covariance)
         if covariance.ndim != 2 or covariance.shape[0] != covariance.shape[1]:
             raise ValueError(
                 f"covariance must be a (feature, feature) matrix, not of shape {covariance.shape}"
             )
-        if is_concrete(covariance):
-            require_covariance("covariance", covariance)
-        size = covariance.shape[0]
-        if "mean" in given:
-            given["mean"] = of_every("mean", given["mean"], size)
-        if "mean_covariance" in given:
-            spread = given["mean_covariance"] = _matrix(given["mean_covariance"], size)
-            if spread.shape == (size, size) and is_concrete(spread):
-                require_covariance("mean_covariance", spread)
-        self._set(covariance=covariance, **given)
+        size = len(covariance)
+        shapes = {"covariance": (size, size), "mean": (size,), "mean_covariance": (size, size)}
+        given = read_parameters(shapes, **{name: getattr(self, name) for name in shapes})
+        for name, value in given.items():
+            if name != "mean" and is_concrete(value):
+                require_covariance(name, value)
+        self._set(**given)
         self._block()
 
     @property
@@ -288,7 +263,8 @@ class KnownCovarianceEmission(_QuadraticPotentials):
         Where features are missing, that of the others, since their mean is conjugate too.
         """
         if isinstance(observations, Gapped):
-            return marginal_of_mean(*expected["mean"], self.covariance, observations)
+            mean, half_square = expected["mean"]
+            return marginal_of_mean(mean, half_square, self.covariance, observations)
         return super().expected_log_likelihood(expected, observations)
 
     def label_statistics(
@@ -341,9 +317,8 @@ class GaussianMixtureEmission(_NormalInverseWishartEmission):
     def __post_init__(self):
         require_integer("num_components", self.num_components, 1)
         self._read_parameters()
-        (concentration,) = read_reals(concentration=self.concentration)
-        concentration = of_every("concentration", concentration, self.num_components)
-        self._set(concentration=concentration.astype(self.strength.dtype))
+        given = read_parameters({"concentration": (self.num_components,)}, concentration=self.concentration)
+        self._set(concentration=given["concentration"].astype(self.strength.dtype))
         self._block()
 
     def prior(self, num_states: int) -> dict[str, ConjugateBlock]:
@@ -407,37 +382,26 @@ def _gaussian_statistics(
     return NormalInverseWishartCoordinates(total, count, count, scatter)
 
 
-def _quadratic_features(x: Array, one: Array, axis: int) -> Array:
-    """Concatenation along `axis` of one, x, and the upper triangle of x x'."""
-    return jnp.concatenate([one, x, *products(x, axis)], axis=axis)
-
-
-def _quadratic_weights(expected: Any) -> Array:
-    """E ln N(x) (..., feature) as a linear form of :func:`_quadratic_features`."""
-    constant = expected.strength + expected.dof - 0.5 * expected.location.shape[-1] * math.log(2 * math.pi)
-    return jnp.concatenate(
-        [constant[..., None], expected.location, weights_of_products(expected.scatter)], axis=-1
-    )
-
-
 def _expected_gaussian(expected: Any, x: Array | Gapped) -> Array:
     """E ln N(x) (..., state) from expected normal-inverse-Wishart statistics: one matrix product of features.
 
     Missing features are summed out of its exponential.
     """
+    form = _quadratic_form(expected)
     if isinstance(x, Gapped):
-        return marginal_potentials(_quadratic_form(expected), x.values, x.num_patterns)
-    features = _quadratic_features(x, jnp.ones_like(x[..., :1]), -1)
-    return jnp.matmul(features, _quadratic_weights(expected).T, precision="highest")
+        return marginal_potentials(-2 * form, x.values, x.num_patterns)
+    features = jnp.concatenate(
+        products(jnp.concatenate([x, jnp.ones_like(x[..., :1])], axis=-1), -1), axis=-1
+    )
+    return jnp.matmul(features, weights_of_products(form).T, precision="highest")
 
 
 def _quadratic_form(expected: Any) -> Array:
-    """H (state, row, row) with E ln N(x) = -(x, 1) H (x, 1)' / 2."""
-    size = expected.location.shape[-1]
-    constant = expected.strength + expected.dof - 0.5 * size * math.log(2 * math.pi)
-    precision = -(expected.scatter + expected.scatter.mT)
-    above = jnp.concatenate([precision, -expected.location[..., None]], axis=-1)
-    below = jnp.concatenate([-expected.location, -2 * constant[..., None]], axis=-1)
+    """H (state, row, row) with E ln N(x) = (x, 1) H (x, 1)'."""
+    constant = expected.strength + expected.dof - 0.5 * expected.location.shape[-1] * math.log(2 * math.pi)
+    scatter, half = 0.5 * (expected.scatter + expected.scatter.mT), 0.5 * expected.location
+    above = jnp.concatenate([scatter, half[..., None]], axis=-1)
+    below = jnp.concatenate([half, constant[..., None]], axis=-1)
     return jnp.concatenate([above, below[..., None, :]], axis=-2)
 
 
@@ -452,10 +416,3 @@ def _of_mixture(mean: Array, scale: Array, factor: Array, strength: Array) -> tu
         return mean, *(x.mean(axis=0) if x.ndim > 2 else x for x in (covariance, scale))
 
     return concretely(averaged, mean, scale, factor, strength)
-
-
-def _matrix(value: Array, size: int) -> Array:
-    """A number times the identity, or the matrix that was given."""
-    if value.ndim:
-        return value
-    return concretely(lambda xp, x: x * xp.eye(size, dtype=x.dtype), value)

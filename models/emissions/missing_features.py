@@ -171,13 +171,10 @@ def marginal_of_mean(
     missing = jnp.isnan(x)
     x = jnp.where(missing, 0, x).astype(mean.dtype)
     blocks = blocks_of(missing, observations.num_patterns)
-    size, out = x.shape[-1], blocks.missing
-    apart = out[:, :, None] | out[:, None, :]
-    root = jnp.linalg.cholesky(jnp.where(apart, jnp.eye(size, dtype=mean.dtype), covariance))
-    precision = jnp.where(apart, 0, inverse(root))
-    constant = jnp.einsum("pde,kde->pk", precision, half_square, precision="highest")
-    constant = constant - half_log_det(root)[:, None]
-    constant = constant - 0.5 * math.log(2 * math.pi) * jnp.sum(~out, axis=1)[:, None]
+    out = blocks.missing
+    root, scale = _factored(covariance, out)
+    precision = jnp.where(out[:, None], 0, inverse(root))
+    constant = jnp.einsum("pde,kde->pk", precision, half_square, precision="highest") - scale[:, None]
     here = in_slots(x, blocks)
     whitened = jnp.matmul(here, precision[blocks.pattern], precision="highest")
     own = -0.5 * jnp.sum(here * whitened, axis=-1, keepdims=True)
@@ -187,8 +184,10 @@ def marginal_of_mean(
 
 def normals(mean: Any, covariance: Any, data: Trajectories | None) -> MarginalNormal:
     """Multivariate normal distributions whose densities sum out the features that are missing in `data`."""
-    complete = data is None or data.observations is None
-    return _normals(mean, covariance, 1 if complete else count_patterns(data.observations, data.observed))
+    count: int | None = 1
+    if data is not None and data.observations is not None:
+        count = count_patterns(data.observations, data.observed)
+    return _normals(mean, covariance, count)
 
 
 @quick_jit(inline=True, static_argnums=2)
@@ -231,12 +230,9 @@ class MarginalNormal(dist.MultivariateNormal):
         loc, factor = self.loc.reshape(-1, size), self.scale_tril.reshape(-1, size, size)
         if value.shape[value.ndim - 1 - axes : -1] == (1,) * axes:
             return self._of_all(loc, factor, value.reshape(-1, size)).reshape(shape)
-        # values for each entry of the batch
-        entry = jnp.broadcast_to(np.arange(len(loc)).reshape(self.batch_shape), shape).ravel()
-        frames = jnp.broadcast_to(value, (*shape, size)).reshape(-1, 1, size)
-        return jax.vmap(lambda at, x: self._of_all(loc[at][None], factor[at][None], x)[0, 0])(
-            entry, frames
-        ).reshape(shape)
+        own = jnp.broadcast_to(np.arange(len(loc)).reshape(self.batch_shape), shape).reshape(-1, 1)
+        each = self._of_all(loc, factor, jnp.broadcast_to(value, (*shape, size)).reshape(-1, size))
+        return jnp.take_along_axis(each, own, axis=1).reshape(shape)
 
     def _of_all(self, loc: Array, factor: Array, frames: Array) -> Array:
         """Log densities (frame, entry) of frames (frame, feature) in all entries."""
@@ -283,18 +279,25 @@ def _marginal(loc: Array, factor: Array, frames: Array, num_patterns: int) -> Ar
     blocks = blocks_of(missing, num_patterns)
     out = blocks.missing[:, None]
     covariance = jnp.einsum("kij,klj->kil", factor, factor, precision="highest")
-    apart = out[..., :, None] | out[..., None, :]
-    masked = jnp.where(apart, jnp.eye(size, dtype=factor.dtype), covariance)
-    root = jnp.linalg.cholesky(masked)
+    root, scale = _factored(covariance, out)
     identity = jnp.broadcast_to(jnp.eye(size, dtype=factor.dtype), root.shape)
     whitening = solve_triangular(root, identity, lower=True)
-    scale = jnp.sum(jnp.log(jnp.diagonal(root, axis1=-2, axis2=-1)), axis=-1)
-    scale = scale + 0.5 * math.log(2 * math.pi) * jnp.sum(~out, axis=-1)
     x = in_slots(jnp.where(missing, 0, frames), blocks)[:, None] - loc[:, None]
     x = jnp.where(out[blocks.pattern][..., None, :], 0, x)
     white = jnp.einsum("bkij,bkwj->bkwi", whitening[blocks.pattern], x, precision="highest")
     values = -0.5 * jnp.sum(white**2, axis=-1) - scale[blocks.pattern][..., None]
     return in_frames(jnp.swapaxes(values, 1, 2), blocks)
+
+
+def _factored(covariance: Array, missing: Array) -> tuple[Array, Array]:
+    """Cholesky factors of covariances without missing features (..., feature), and the logs of their normalisers.
+
+    In missing features the factor is that of the identity.
+    """
+    apart = missing[..., :, None] | missing[..., None, :]
+    unit = jnp.eye(missing.shape[-1], dtype=covariance.dtype)
+    root = jnp.linalg.cholesky(jnp.where(apart, unit, covariance))
+    return root, half_log_det(root) + 0.5 * math.log(2 * math.pi) * jnp.sum(~missing, axis=-1)
 
 
 def filled_in(frames: np.ndarray, labels: np.ndarray) -> np.ndarray:

@@ -205,7 +205,7 @@ class ProductEmission(Emission):
         pairs = zip(self.emissions, self._columns(data), strict=True)
         return tuple(part.arrange(columns) for part, columns in pairs)
 
-    def expected_log_likelihood(self, expected: dict[str, Any], observations: tuple[Any, ...]) -> Array:
+    def expected_log_likelihood(self, expected: dict[str, Any], observations: Any) -> Array:
         """Sum over the parts of their expected log likelihoods (..., state)."""
         pairs = zip(self._parts(), observations, strict=True)
         return sum(

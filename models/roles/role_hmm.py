@@ -32,7 +32,7 @@ from ethogram.models.arguments import (
     concretely,
     is_concrete,
     read_reals,
-    refuse,
+    require,
     require_covariance,
     require_integer,
     require_one_of,
@@ -184,7 +184,7 @@ class RoleHMM(ConjugateModel):
         if self.known_roles and is_concrete(data.states, data.lengths):
             states = np.asarray(self._roles(data))
             rule = f", but there are num_roles={self.num_roles}"
-            refuse(states >= self.num_roles, "data.states", states, rule)
+            require(states < self.num_roles, "data.states", states, rule)
         if self.coupling.is_joint:
             num_agents = agents_of_groups(data, self.num_roles)
             forbidden = any(name in ("initial", "transition") for name, _ in self.zeros)

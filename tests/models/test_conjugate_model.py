@@ -97,9 +97,9 @@ def test_default_steps_are_those_of_every_block():
         (ChainEmission, "expected_log_likelihoods", "expected_log_likelihood"),
         (CategoricalEmission, "symbol_tabel", "symbol_table"),
         (GaussianEmission, "label_statistic", "label_statistics"),
-        (ConjugateBlock, "log_partitions", "log_partition"),
+        (ConjugateBlock, "divergances", "divergence"),
         (ConjugateBlock, "natral", "natural"),
-        (Dirichlet, "inner_points", "inner_point"),
+        (Dirichlet, "reference_points", "reference_point"),
         (NormalInverseWishart, "expected_statistic", "expected_statistics"),
     ],
 )
