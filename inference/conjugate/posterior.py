@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jaxtyping import Float, Int
@@ -163,7 +164,7 @@ def check_blocks(model: Any, blocks: Any, place: str = "blocks") -> None:
             )
         pairs = zip(jax.tree_util.tree_leaves_with_path(block), jax.tree.leaves(like), strict=True)
         for (path, leaf), expected in pairs:
-            came, wanted = ((np.shape(x), np.result_type(x)) for x in (leaf, expected))
+            came, wanted = ((np.shape(x), jnp.result_type(x)) for x in (leaf, expected))
             if came != wanted:
                 raise ValueError(
                     f"{here}{jax.tree_util.keystr(path)} has shape {came[0]} and dtype {came[1]}, expected {wanted[0]} "
