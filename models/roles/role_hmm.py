@@ -239,9 +239,7 @@ class RoleHMM(ConjugateModel):
 
         return concretely(inside, data.states, data.lengths)
 
-    def log_normalizer(
-        self, expected: dict[str, Any], batch: ChainData | GroupedChains | Trajectories
-    ) -> Float[Array, ""]:
+    def log_normalizer(self, expected: dict[str, Any], batch: ChainData | GroupedChains) -> Float[Array, ""]:
         r"""Summed :math:`\ln \tilde Z` of a batch under expected log potentials, a scalar.
 
         Parameters
@@ -249,8 +247,6 @@ class RoleHMM(ConjugateModel):
         expected : expected statistics of the blocks of :meth:`prior`.
         batch : data, as :meth:`arrange` gives them; sequences of length zero add nothing.
         """
-        if isinstance(batch, Trajectories):
-            batch = self.arrange(batch)
         return self.coupling.log_normalizer(self, expected, batch)
 
     @property
