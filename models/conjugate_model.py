@@ -23,7 +23,7 @@ from ethogram.models.data.gaps import require_complete
 from ethogram.models.data.padding import is_nan
 from ethogram.models.data.trajectories import Metadata, Trajectories
 from ethogram.models.families.conjugate_block import ConjugateBlock
-from ethogram.models.families.exponential_family import natural_step, total_kl
+from ethogram.models.families.exponential_family import expected_statistics, natural_step, total_kl
 from ethogram.models.hooks import HasHooks, overrides
 from ethogram.models.model_object import model_object, static_field
 
@@ -192,6 +192,7 @@ class ConjugateModel(Exportable, abc.ABC, declares_hooks=True):
 
     Attributes
     ----------
+    learns_number : whether a state that no step uses costs the ELBO nothing, so that a fit learns how many are used.
     start_kinds : starts that ``init="mixed"`` takes in turn. A model that defines `start_statistics` declares the
         kinds that it knows; ``"prior"``, a local step at parameters drawn from the prior, needs no hook.
     """
@@ -336,6 +337,15 @@ class ConjugateModel(Exportable, abc.ABC, declares_hooks=True):
         Default: the blocks as they are, which only a model of as many states can continue from.
         """
         return blocks
+
+
+def num_states(model: ConjugateModel, blocks: Any, batch: Any) -> int:
+    """How many states a model that labels steps has; nothing is computed."""
+
+    def probabilities(blocks: Any, batch: Any) -> Array:
+        return model.state_probabilities(expected_statistics(blocks), batch)
+
+    return jax.eval_shape(probabilities, blocks, batch).shape[-1]
 
 
 def unlabelled(data: Trajectories) -> Trajectories:

@@ -16,7 +16,7 @@ from ethogram.inference.conjugate.journal import Journal
 from ethogram.inference.conjugate.problem import Problem
 from ethogram.inference.conjugate.steps import BLOCK, ascent_block, float_type, settled
 
-__all__ = ["Ascended", "Ascent", "best_of", "one_of", "stacked"]
+__all__ = ["Ascended", "Ascent", "one_of", "order_of", "stacked"]
 
 
 class Ascended(NamedTuple):
@@ -137,11 +137,7 @@ class Ascent:
             left = self.num_steps - self.steps
             if left < size:
                 return self._cut_off(problem, state, left, floor, horizon, tol)
-            try:
-                state, trace = self._iterate(problem, state, size, horizon, tol)
-            except KeyboardInterrupt:
-                self.journal.write()
-                raise
+            state, trace = self._iterate(problem, state, size, horizon, tol)
             self._record(state, trace, floor)
         return Ascended(state.blocks, state.elbo, state.active)
 
@@ -196,9 +192,9 @@ class Ascent:
         return Ascended(state.blocks, elbo, active)
 
 
-def best_of(elbo: Any) -> int:
-    """Number of the largest ELBO."""
-    return int(np.argmax(np.where(np.isnan(elbo), -np.inf, elbo)))
+def order_of(elbo: np.ndarray) -> np.ndarray:
+    """Numbers of restarts, the largest ELBO first, NaN last."""
+    return np.argsort(-np.where(np.isnan(elbo), -np.inf, elbo), kind="stable")
 
 
 def one_of(blocks: Any, number: int) -> Any:

@@ -23,7 +23,6 @@ from typing import Any
 import jax
 import numpy as np
 from jax import Array
-from tqdm.auto import tqdm
 
 from ethogram.inference import storage
 from ethogram.inference.conjugate.ascent import Ascent, one_of
@@ -42,9 +41,6 @@ from ethogram.models.conjugate_model import ConjugateModel, require_informative
 from ethogram.models.data.trajectories import Trajectories
 
 __all__ = ["ConjugateSVI"]
-
-PROBES = np.array([0, 1, 10, 100, 1000])
-"""Steps at which the step sizes of two runs are compared: a schedule is a function, and cannot be."""
 
 
 class ConjugateSVI:
@@ -129,8 +125,10 @@ class ConjugateSVI:
         ------
         ValueError, TypeError
             For invalid arguments or data, data without an observed step, a checkpoint of another model, data or
-            settings, and data of probability zero under every initialisation.
+            settings, and data to which every restart assigns probability zero.
         """
+        from tqdm.auto import tqdm
+
         require_key(key)
         counts = {"num_steps": num_steps, "restarts": restarts, "checkpoint_every": checkpoint_every}
         counts |= {} if evaluate_every is None else {"evaluate_every": evaluate_every}
@@ -150,14 +148,14 @@ class ConjugateSVI:
             step_size = 1.0 if ascends else robbins_monro()
         step_size_at(step_size, np.unique([first, first + num_steps - 1]))
         problem = make_problem(model.bind(data), data)
-        chosen = _chosen_search(search, problem.model, ascends and tol > 0, earlier is None)
+        several = earlier is None and restarts > 1
+        chosen = _chosen_search(search, problem.model, ascends and tol > 0, several)
         steps = None if ascends else plan_steps(problem, data, key_plan, batch_size, step_size)
         every = evaluate_every or (1 if steps is None else steps.epoch)
 
         def signature() -> str:
             origin = init if earlier is None else earlier.posterior.blocks
-            probed = None if ascends else step_size_at(step_size, first + PROBES)
-            settings = [batch_size, probed, restarts, every, float(tol), chosen]
+            settings = [batch_size, ascends, restarts, every, float(tol), chosen]
             return storage.fingerprint(
                 problem.model, jax.random.key_data(key), stripped(data), settings, origin
             )
@@ -187,8 +185,7 @@ class ConjugateSVI:
                     ascend = Ascent(num_steps, first, float(tol), restarts, every, journal, bar, check)
                     key_search = jax.random.fold_in(key_plan, 1)
                     if chosen == "grow":
-                        most = len(problem.model.state_mass(problem.prior))
-                        best, elbos = grow_search(ascend, problem, key_search, restarts, init, most)
+                        best, elbos = grow_search(ascend, problem, key_search, restarts, init)
                     elif chosen == "edits":
                         best, elbos = edit_search(ascend, problem, blocks, key_search)
                     else:
@@ -200,16 +197,16 @@ class ConjugateSVI:
         return _result(problem, best, elbos, journal, first, key_next, ascends, chosen)
 
 
-def _chosen_search(search: str, model: ConjugateModel, converges: bool, fresh: bool) -> str:
+def _chosen_search(search: str, model: ConjugateModel, converges: bool, several: bool) -> str:
     """The search of a fit: ``"restarts"``, ``"edits"`` or ``"grow"``."""
     if search == "edits" and not (converges and model.labels_steps):
         raise ValueError(
-            'search="edits" needs coordinate ascent (all data, step_size None or 1, tol above 0) of a model that labels '
-            'steps: AgentMarkov, or RoleHMM with exclusive=None; give search="restarts"'
+            'search="edits" needs coordinate ascent (all data, step_size None or 1, tol above 0) of a model that '
+            'labels steps: AgentMarkov, or RoleHMM with exclusive=None; give search="restarts"'
         )
     if not converges or search == "restarts" or not (model.learns_number or search == "edits"):
         return "restarts"
-    return "grow" if fresh and model.prior_of_first(1) is not None else "edits"
+    return "grow" if several and model.prior_of_first(1) is not None else "edits"
 
 
 def _refuse_impossible(data: Trajectories, problem: Problem, blocks: Any, elbo: np.ndarray) -> None:

@@ -21,11 +21,12 @@ import jax
 import numpy as np
 from jax import Array
 
-from ethogram.inference.conjugate.ascent import Ascended, Ascent, one_of, stacked
+from ethogram.inference.conjugate.ascent import Ascended, Ascent, one_of, order_of, stacked
 from ethogram.inference.conjugate.problem import Problem
 from ethogram.inference.conjugate.projection import constrain
 from ethogram.inference.conjugate.starts import start_blocks
-from ethogram.inference.conjugate.steps import size_of
+from ethogram.inference.conjugate.steps import float_type, size_of
+from ethogram.models.conjugate_model import num_states
 from ethogram.models.families.exponential_family import expected_statistics
 from ethogram.models.numpy_generator import numpy_generator
 from ethogram.models.quick_jit import quick_jit
@@ -105,8 +106,9 @@ def edit_search(ascend: Ascent, problem: Problem, blocks: Any, key: Array) -> Fo
     return _polished(ascend, problem, best), found.elbo
 
 
-def grow_search(ascend: Ascent, problem: Problem, key: Array, restarts: int, init: str, most: int) -> Found:
-    """The best fit of a model that learns how many of its states, `most` at most, are used."""
+def grow_search(ascend: Ascent, problem: Problem, key: Array, restarts: int, init: str) -> Found:
+    """The best fit of a model that learns how many of its states are used."""
+    most = num_states(problem.model, problem.prior, problem.batches[0])
     problem_of = functools.cache(lambda room: problem if room >= most else problem.with_states(room))
     best, number, room = None, min(FEWEST, most), min(ROOM, most)
     while best is None or number < min(best.used + UNUSED, most + 1):
@@ -208,8 +210,7 @@ def _polished(ascend: Ascent, problem: Problem, fit: Settled) -> Settled:
     """A fit after it has converged to a share of `tol`."""
     if ascend.spent or not np.isfinite(fit.elbo):
         return fit
-    eps = float(np.finfo(np.result_type(fit.elbo.dtype)).eps)
-    tol = max(ascend.tol * POLISH, min(ascend.tol, 4 * eps))
+    tol = max(ascend.tol * POLISH, min(ascend.tol, 4 * rounding(problem)))
     after = _fits(ascend(problem, stacked([fit.blocks]), floor=fit.elbo, tol=tol))[0]
     return after._replace(elbo=max(after.elbo, fit.elbo), room=fit.room, used=fit.used)
 
@@ -221,7 +222,7 @@ def _judged(
     if not proposals or ascend.spent:
         return []
     host = jax.tree.map(np.asarray, problem.batches)
-    dtype = jax.tree.leaves(jax.tree.map(np.asarray, problem.prior))[0].dtype
+    dtype = float_type(problem.prior)
     each = []
     for number, labels in enumerate(proposals):
         statistics = problem.model.label_statistics(np.random.default_rng(number), labels, host)
@@ -230,7 +231,7 @@ def _judged(
     found = Ascended(stacked(each), None, np.ones(len(each), bool))
     for limit, kept in JUDGED:
         found = ascend(problem, found.blocks, elbo=found.elbo, active=found.active, limit=limit, floor=floor)
-        order = _order(found.elbo)
+        order = order_of(found.elbo)
         if ascend.spent or _rises(problem, found.elbo[order[0]], base):
             break
         found = found._replace(active=found.active & np.isin(np.arange(len(each)), order[:kept]))
@@ -313,19 +314,20 @@ def _relabelled(labelled: Labelled, state: int, others: list[Any]) -> list[np.nd
 
 def _rises(problem: Problem, elbo: Any, base: Any) -> bool:
     """Whether an ELBO lies above another by more than rounding."""
-    least = max(LEAST_GAIN, 4 * float(np.finfo(np.asarray(elbo).dtype).eps))
+    least = max(LEAST_GAIN, 4 * rounding(problem))
     return bool(elbo > base + least * size_of(np.asarray(base), problem.frames))
 
 
-def _order(elbo: np.ndarray) -> np.ndarray:
-    """Numbers of restarts, the largest ELBO first, NaN last."""
-    return np.argsort(-np.where(np.isnan(elbo), -np.inf, elbo), kind="stable")
+def rounding(problem: Problem) -> float:
+    """Relative rounding of the precision of a problem."""
+    return float(np.finfo(float_type(problem.prior)).eps)
 
 
 def _fits(found: Ascended) -> list[Settled]:
     """Fits of all restarts, the best first."""
     return [
-        Settled(one_of(found.blocks, at), found.elbo[at], bool(found.active[at])) for at in _order(found.elbo)
+        Settled(one_of(found.blocks, at), found.elbo[at], bool(found.active[at]))
+        for at in order_of(found.elbo)
     ]
 
 

@@ -5,13 +5,15 @@ Hoffman, Blei, Wang, Paisley (2013), section 2.4. Steps are planned ahead, so th
 
 from __future__ import annotations
 
+import os
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from jax import Array
 
-from ethogram.inference.conjugate.ascent import one_of
+from ethogram.inference.checkpoint import CURE
+from ethogram.inference.conjugate.ascent import one_of, order_of
 from ethogram.inference.conjugate.journal import Journal
 from ethogram.inference.conjugate.mini_batches import (
     GroupLayout,
@@ -61,6 +63,7 @@ class StochasticState(NamedTuple):
     blocks: Any
     elbo: np.ndarray
     active: np.ndarray
+    sizes: np.ndarray  # of the first step and of the last one
 
 
 def plan_steps(
@@ -106,7 +109,10 @@ def stochastic_search(
         dtype = jax.tree.leaves(bounds.eval_shape(problem.model, blocks, problem.prior, problem.batches))[
             0
         ].dtype
-        state = StochasticState(blocks, np.full(restarts, -np.inf, dtype), np.ones(restarts, bool))
+        sizes = step_size_at(steps.step_size, np.full(2, first_step))
+        state = StochasticState(blocks, np.full(restarts, -np.inf, dtype), np.ones(restarts, bool), sizes)
+    else:
+        _check_sizes(journal, state, steps, first_step)
 
     def evaluated(state: StochasticState) -> StochasticState:
         elbo = np.asarray(bounds(problem.model, state.blocks, problem.prior, problem.batches))
@@ -119,10 +125,14 @@ def stochastic_search(
         if since == 0:
             state = evaluated(state)
             rows = [state.elbo]
-        # Calls end at evaluations and at multiples of a block, however many steps are left.
-        size = min(BLOCK - done % BLOCK, evaluate_every - since, num_steps - done)
+        # Steps do not depend on how they are split into calls, which end where the file is written.
+        size = min(BLOCK, evaluate_every - since, journal.every - done % journal.every, num_steps - done)
         first = first_step + done
-        state = state._replace(blocks=_stepped(problem, state.blocks, steps, first, first + size))
+        last = step_size_at(steps.step_size, np.array([first + size - 1]))
+        state = state._replace(
+            blocks=_stepped(problem, state.blocks, steps, first, first + size),
+            sizes=np.append(state.sizes[:1], last),
+        )
         journal.advance(state, done + size, [first] * len(rows), rows)
         bar.set_postfix_str(f"ELBO {np.max(state.elbo):.1f}", refresh=False)
         bar.update(size)
@@ -130,8 +140,20 @@ def stochastic_search(
     final = evaluated(state)
     if num_steps % evaluate_every:  # a shorter interval moves less
         final = final._replace(active=state.active)
-    best = int(np.argmax(np.where(np.isnan(final.elbo), -np.inf, final.elbo)))
-    return Settled(one_of(final.blocks, best), final.elbo[best], bool(final.active[best])), final.elbo
+    best = int(order_of(final.elbo)[0])
+    return Settled(one_of(final.blocks, best), float(final.elbo[best]), bool(final.active[best])), final.elbo
+
+
+def _check_sizes(journal: Journal, state: StochasticState, steps: StochasticSteps, first_step: int) -> None:
+    """Raise ValueError where the run of a checkpoint took other steps: a schedule is a function, and not compared."""
+    done = np.array([first_step, first_step + journal.pages.steps - 1])
+    now = step_size_at(steps.step_size, done)
+    for step, size, before in zip(done, now, state.sizes, strict=True):
+        if not np.isclose(size, before, rtol=1e-6, atol=0):
+            raise ValueError(
+                f"{os.fspath(journal.path)} is a checkpoint of a run whose step_size was {before} at step {step}, "
+                f"not {size}: {CURE}"
+            )
 
 
 def _stepped(problem: Problem, blocks: Any, steps: StochasticSteps, start: int, stop: int) -> Any:
