@@ -60,7 +60,8 @@ def read_list(
     number = np.int32 if lengths.sum() < 2**31 else np.int64
     sequence = np.repeat(np.arange(len(lengths), dtype=number), lengths)
     first = (np.cumsum(lengths) - lengths).astype(number)
-    rank = np.subtract(np.arange(len(sequence), dtype=number), np.repeat(first, lengths))
+    rank: np.ndarray = np.arange(len(sequence), dtype=number)
+    rank -= np.repeat(first, lengths)
     frame, times = rank, None
     if time is not None:
         entries = np.empty(lengths.sum(), object)
