@@ -24,7 +24,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from ethogram.inference.conjugate.projection import choose, constrain
 from ethogram.models.chains.relabelled_paths import (
     Paths,
     changes_of_merges,
@@ -35,6 +34,7 @@ from ethogram.models.chains.relabelled_paths import (
     stay_change,
 )
 from ethogram.models.families.exponential_family import expected_statistics
+from ethogram.models.families.projection import choose, constrain
 from ethogram.models.quick_jit import quick_jit
 
 __all__ = [

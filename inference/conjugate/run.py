@@ -21,7 +21,6 @@ from ethogram.inference.conjugate.moves import num_labels
 from ethogram.inference.conjugate.nested_starts import FEWEST, HORIZON, ROOM, joined, nested_starts
 from ethogram.inference.conjugate.padded_shapes import num_steps_of, pad_batch, padded_shape
 from ethogram.inference.conjugate.posterior import ConjugatePosterior, ConjugateResult
-from ethogram.inference.conjugate.projection import may_not_fall, warn_of_rows
 from ethogram.inference.conjugate.search import best_restart, merge, move, moves_are_due, next_stage
 from ethogram.inference.conjugate.side_by_side_moves import LONGEST
 from ethogram.inference.conjugate.starts import continued_blocks, start_blocks
@@ -40,6 +39,7 @@ from ethogram.inference.conjugate.steps import (
 from ethogram.models.arguments import require_integer
 from ethogram.models.conjugate_model import ConjugateModel, overrides
 from ethogram.models.data.trajectories import Metadata, Trajectories
+from ethogram.models.families.projection import may_not_fall, warn_of_rows
 from ethogram.models.numpy_generator import key_words
 
 __all__ = ["Run", "warn_of_falls"]

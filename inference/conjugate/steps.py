@@ -16,8 +16,8 @@ import numpy as np
 from jax import lax
 
 from ethogram.inference.conjugate.padded_shapes import num_steps_of
-from ethogram.inference.conjugate.projection import choose, constrain
 from ethogram.models.families.exponential_family import ConjugateBlock, expected_statistics
+from ethogram.models.families.projection import choose, constrain
 from ethogram.models.quick_jit import quick_jit
 
 __all__ = [
