@@ -19,9 +19,7 @@ from numpyro.infer import NUTS
 from numpyro.infer.reparam import LocScaleReparam
 
 from ethogram.inference.checkpoint import CURE, resumed
-from ethogram.inference.concrete_labels import with_labels, without_labels
 from ethogram.models.arguments import require_integer
-from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.quick_jit import quick_jit
 
 __all__ = ["Chains", "ChainsState", "run_chains"]
@@ -62,10 +60,11 @@ def run_chains(
     signature: Callable[[], str] = str,
     title: str = "nuts",
 ) -> Chains:
-    """Chains of the model, a pytree, on data that it has checked; the checkpoint is written after each block.
+    """Chains of a bound model, a pytree; the checkpoint is written after each block.
 
     Parameters
     ----------
+    data : that the model has checked, as its `entries` give the batch: without labels, which compiled code cannot read.
     settings : of `NUTS`. Arrays in them are arguments of the program, all else belongs to its structure.
     starts : unconstrained starts (chain, ...) by site; those of numpyro where None.
     non_centred : sites of location and scale that are sampled as standardised, by ``LocScaleReparam``.
@@ -76,10 +75,10 @@ def run_chains(
     """
     from tqdm.auto import tqdm
 
-    arrays, labels = without_labels(data) if isinstance(data, Trajectories) else (data, None)
+    data = jax.device_put(data)
     varying, structure_of_settings = _without_constants(settings)
     keys = jax.random.split(key, num_chains)
-    fixed = (model, arrays, labels, keys, starts, varying, structure_of_settings, non_centred, num_warmup)
+    fixed = (model, data, keys, starts, varying, structure_of_settings, non_centred, num_warmup)
     like = _begin.eval_shape(*fixed)
     structure, total = jax.tree.structure(like), num_warmup + num_draws
 
@@ -156,11 +155,10 @@ def _with_constants(arrays: list[Any], fixed: tuple[Any, ...]) -> dict[str, Any]
 
 
 def _kernel(
-    model: Any, arrays: Any, labels: Any, key: Array, start: Any, varying: Any, fixed: Any,
+    model: Any, data: Any, key: Array, start: Any, varying: Any, fixed: Any,
     non_centred: tuple[str, ...], num_warmup: int,
 ) -> Any:  # fmt: skip
     """A kernel, the arguments of its model, and its first state."""
-    data = arrays if labels is None else with_labels(arrays, labels)
     if non_centred:
         model = reparam(model, config={name: LocScaleReparam(0) for name in non_centred})
     kernel = NUTS(model, **_with_constants(varying, fixed))
@@ -168,24 +166,24 @@ def _kernel(
     return kernel, (data,), state
 
 
-STATIC = ("labels", "fixed", "non_centred", "num_warmup")
+STATIC = ("fixed", "non_centred", "num_warmup")
 
 
 @quick_jit(static_argnames=STATIC)
-def _begin(model, arrays, labels, keys, starts, varying, fixed, non_centred, num_warmup):
+def _begin(model, data, keys, starts, varying, fixed, non_centred, num_warmup):
     def of_chain(key, start):
-        return _kernel(model, arrays, labels, key, start, varying, fixed, non_centred, num_warmup)[2]
+        return _kernel(model, data, key, start, varying, fixed, non_centred, num_warmup)[2]
 
     return jax.vmap(of_chain)(keys, starts)
 
 
 @quick_jit(calls=2**16, static_argnames=STATIC)
-def _advance(model, arrays, labels, keys, starts, varying, fixed, non_centred, num_warmup, state):
+def _advance(model, data, keys, starts, varying, fixed, non_centred, num_warmup, state):
     settings = (varying, fixed, non_centred, num_warmup)
 
     def of_chain(key, start, state):
         # The first state is not used, and XLA drops what makes it: it gives the kernel its functions.
-        kernel, arguments, _ = _kernel(model, arrays, labels, key, start, *settings)
+        kernel, arguments, _ = _kernel(model, data, key, start, *settings)
 
         def step(state, _):
             state = kernel.sample(state, arguments, {})

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jaxtyping import Float, Int
@@ -229,7 +230,7 @@ def load_posterior(path: str | os.PathLike) -> Any:
 
     Returns
     -------
-    A :class:`ConjugatePosterior`, a :class:`~ethogram.inference.refresh.RefreshedPosterior`, a
+    A :class:`ConjugatePosterior`, a :class:`~ethogram.inference.sampled_posterior.SampledPosterior`, a
     :class:`~ethogram.inference.rewards.RewardPosterior`, or an :class:`~ethogram.inference.rewards.IntentPosterior`.
 
     Raises

@@ -135,8 +135,8 @@ def test_exclusive_roles_sum_over_maps(exclusive):
             steps = np.arange(frames)
             total.append(weight + each[one, steps, path].sum() + each[other, steps, 1 - path].sum())
         against.append(np.logaddexp.reduce(total))
-    value = model.observed_value(DATA)
-    found = jax.jit(lambda p: model.observation(p, DATA).log_prob(value))(PARAMETERS)
+    value = model.entries(DATA).value
+    found = jax.jit(lambda p: model.likelihood(p, DATA).log_prob(value))(PARAMETERS)
     np.testing.assert_allclose(found, against, rtol=1e-10)
 
 
