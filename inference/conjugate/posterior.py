@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jaxtyping import Float, Int
