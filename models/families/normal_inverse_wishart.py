@@ -175,8 +175,8 @@ class NormalInverseWishart(ConjugateBlock):
         """Covariances, and means given these."""
         mean, strength, dof, scale = self.standard()
         covariance = sample_site(names("covariance"), dist.InverseWishart(dof, scale))
-        law = dist.MultivariateNormal(mean, covariance / strength[..., None, None])
-        return MeanCovariance(sample_site(names("mean"), law), covariance)
+        given_covariance = dist.MultivariateNormal(mean, covariance / strength[..., None, None])
+        return MeanCovariance(sample_site(names("mean"), given_covariance), covariance)
 
 
 def _of_mean(of_regression: MatrixNormalInverseWishartCoordinates) -> NormalInverseWishartCoordinates:
