@@ -263,8 +263,8 @@ class MatrixNormalInverseWishart(ConjugateBlock):
         mean, root, nu, factor = self._factored()
         scale = product(factor, factor.mT)
         covariance = sample_site(names("covariance"), dist.InverseWishart(nu, scale))
-        own = dist.MatrixNormal(mean, jnp.linalg.cholesky(covariance), jnp.linalg.cholesky(inverse(root)))
-        coefficients = self.in_units(sample_site(names(f"coefficients{WHITE}"), own))
+        law = dist.MatrixNormal(mean, jnp.linalg.cholesky(covariance), jnp.linalg.cholesky(inverse(root)))
+        coefficients = self.in_units(sample_site(names(f"coefficients{WHITE}"), law))
         if not names.suffix:
             coefficients = numpyro.deterministic(names("coefficients"), coefficients)
         return CoefficientsCovariance(coefficients, covariance)

@@ -174,9 +174,11 @@ class NormalInverseWishart(ConjugateBlock):
     def sites(self, names: SiteNames, zeros: Any = None) -> MeanCovariance:
         """Covariances, and means given these."""
         mean, strength, dof, scale = self.standard()
-        covariance = sample_site(names("covariance"), dist.InverseWishart(dof, scale))
-        given_covariance = dist.MultivariateNormal(mean, covariance / strength[..., None, None])
-        return MeanCovariance(sample_site(names("mean"), given_covariance), covariance)
+        covariance = sample_site(names("covariance"), dist.InverseWishart(dof, scale, validate_args=False))
+        # Unchecked, for numpyro compiles a program for each operation of its checks.
+        spread = covariance / strength[..., None, None]
+        normal = dist.MultivariateNormal(mean, spread, validate_args=False)
+        return MeanCovariance(sample_site(names("mean"), normal), covariance)
 
 
 def _of_mean(of_regression: MatrixNormalInverseWishartCoordinates) -> NormalInverseWishartCoordinates:
