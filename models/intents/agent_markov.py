@@ -122,11 +122,9 @@ class AgentMarkov(ConjugateModel):
     num_states, num_actions : of the environment.
     truncation : K >= 1, truncation level of the hierarchical Dirichlet process: intents that q may use.
     alpha : > 0, concentration of the rows over intents around the shared weights.
-    gamma : > 1 with ``"stick"``, > 0 otherwise: concentration of the stick-breaking prior of the weights.
+    gamma : > 1 with ``"stick"``, > 0 with ``"fixed"``: concentration of the stick-breaking prior of the weights.
     rho : > 0, Dirichlet concentration of the policies, a number, (action,) or (state, action).
-    beta_prior : density of the weights: ``"stick"``; ``"gem"``, the paper's, which is unbounded in a block step and
-        therefore needs ``beta_step="coordinate"``; or ``"fixed"``, a point mass.
-    beta_step : ``"block"`` moves the weights with q of all rows profiled out, ``"coordinate"`` with q held.
+    beta_prior : ``"stick"`` learns the weights, under the density of the sticks; ``"fixed"`` holds them.
     rows : ``"visited"``; ``"all"`` to carry the row of every state and action, as the paper does; fits of data that
         visit different states then share compiled programs, too; or ``"shared"``, one row per intent for all states and
         actions: an input-driven hidden Markov model, whose actions depend on states, and changes of intent do not.
@@ -153,7 +151,6 @@ class AgentMarkov(ConjugateModel):
     gamma: Any = 3.0
     rho: Any = 1.0
     beta_prior: str = static_field(default="stick")
-    beta_step: str = static_field(default="block")
     rows: str = static_field(default="visited")
     stay_accuracy: Any = None
     constraints: Any = None
@@ -168,17 +165,8 @@ class AgentMarkov(ConjugateModel):
     def __post_init__(self):
         for name in ("num_states", "num_actions", "truncation"):
             require_integer(name, getattr(self, name), 1)
-        choices = {
-            "beta_prior": ("stick", "gem", "fixed"),
-            "beta_step": ("block", "coordinate"),
-            "rows": ("visited", "all", "shared"),
-        }
-        for name, allowed in choices.items():
-            require_one_of(name, getattr(self, name), allowed)
-        if self.beta_prior == "gem" and self.beta_step == "block":
-            raise ValueError(
-                'beta_prior="gem" is unbounded in a block step: give beta_step="coordinate", or beta_prior="stick"'
-            )
+        require_one_of("beta_prior", self.beta_prior, ("stick", "fixed"))
+        require_one_of("rows", self.rows, ("visited", "all", "shared"))
         known = {} if self.weights is None else {"weights": self.weights}
         alpha, gamma, rho, *weights = read_reals(alpha=self.alpha, gamma=self.gamma, rho=self.rho, **known)
         for given in weights:

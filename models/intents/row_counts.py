@@ -9,7 +9,7 @@ from jax import Array
 
 from ethogram.models.families.exponential_family import Dirichlet, DirichletCoordinates
 
-__all__ = ["CountedRows", "counted_rows", "held_rows"]
+__all__ = ["CountedRows", "counted_rows"]
 
 
 class CountedRows(NamedTuple):
@@ -31,11 +31,6 @@ def _own_entries(intents: Array, size: int) -> Array:
     return intents[:, None] == jnp.arange(size)
 
 
-def _left_intents(pairs: int, intents: int) -> Array:
-    """The intent (row,) that each row leaves, -1 for the initial one."""
-    return jnp.concatenate([jnp.full(1, -1), jnp.tile(jnp.arange(intents), pairs)])
-
-
 def counted_rows(model: Any, blocks: dict[str, Any], counts: dict[str, Array]) -> CountedRows:
     """Rows with data, by their counts (..., intent + 1) beyond the prior, by block."""
     rows, intents = model.rows_carried(), model.truncation
@@ -49,21 +44,6 @@ def counted_rows(model: Any, blocks: dict[str, Any], counts: dict[str, Array]) -
         held = Dirichlet(DirichletCoordinates(blocks["transition"].held)).expected_statistics()
         logs, taken = held.concentration, bounded < last
         held_own = _own_entries(jnp.asarray(bounded) % intents, size)
-    own = _own_entries(_left_intents(len(rows.pairs), intents), size)
+    left = jnp.concatenate([jnp.full(1, -1), jnp.tile(jnp.arange(intents), len(rows.pairs))])
+    own = _own_entries(left, size)
     return CountedRows(jnp.concatenate([counts["initial"][None, :-1], pairs]), logs, taken, own, held_own)
-
-
-def held_rows(model: Any, blocks: dict[str, Any]) -> CountedRows:
-    """All rows with data where q holds them, by blocks of these rows."""
-    rows, intents = model.rows_carried(), model.truncation
-    size = intents + 1
-    logs = jnp.concatenate(
-        [
-            blocks[name].expected_statistics().concentration.reshape(-1, size)
-            for name in ("initial", "transition")
-        ]
-    )
-    never = jnp.repeat(rows.never[: len(rows.pairs)], intents)
-    none = jnp.zeros((0, intents), logs.dtype)
-    held_own = _own_entries(_left_intents(len(rows.pairs), intents), size)
-    return CountedRows(none, logs, jnp.concatenate([jnp.ones(1, bool), ~never]), held_own[:0], held_own)

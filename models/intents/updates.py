@@ -21,13 +21,12 @@ from ethogram.models.families.exponential_family import (
     DirichletCoordinates,
     total_kl,
 )
-from ethogram.models.intents.row_counts import counted_rows, held_rows
+from ethogram.models.intents.row_counts import counted_rows
 from ethogram.models.intents.rows import RowBounds
 from ethogram.models.intents.stick_weights import (
     SMALLEST_WEIGHT,
     StickWeights,
     fit_to_counts,
-    fit_to_rows,
     weights_of_sticks,
 )
 from ethogram.models.intents.stickiness import Stickiness, StickinessPrior, fit_stickiness
@@ -169,16 +168,11 @@ def update(model: Any, blocks: Blocks, statistics: Blocks, scale: Any, step_size
 
 
 def _moved_points(model: Any, blocks: Blocks, counts: dict[str, Array]) -> Blocks:
-    """Weights and stickiness after their steps: free rows are profiled out, or, in a coordinate step, held."""
+    """Weights and stickiness after their steps, with q of free rows profiled out."""
     weights, learned = blocks["weights"], blocks.get("stickiness")
     kappa = stickiness_of(model, learned and learned.natural)
-    if model.beta_step == "coordinate":
-        rows = held_rows(model, _with_data(model, blocks))
-        own = None if kappa is None else rows.held_own
-        weights = fit_to_rows(weights, model.alpha, rows.logs, rows.taken, kappa, own)
-    else:
-        rows = counted_rows(model, blocks, counts)
-        weights = fit_to_counts(weights, model.alpha, *rows[:3], kappa, rows.own, rows.held_own)
+    rows = counted_rows(model, blocks, counts)
+    weights = fit_to_counts(weights, model.alpha, *rows[:3], kappa, rows.own, rows.held_own)
     if learned is None:
         return {"weights": weights}
     return {"weights": weights, "stickiness": fit_stickiness(learned, model.alpha, weights.natural, rows)}

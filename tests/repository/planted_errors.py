@@ -81,10 +81,10 @@ PLANTED = (
             'jnp.where(never[:, None], 0, counts["transition"].reshape(-1, size)[:last, :-1])',
             'counts["transition"].reshape(-1, size)[:last, :-1]',
             "models/intents/test_stickiness.py models/intents inference/intents"),
-    # one factor too many in the density of the weights
-    Planted("gem_jacobian", "intents", "models/intents/stick_weights.py",
-            "jnp.sum(jnp.log(left[1:count]))",
-            "jnp.sum(jnp.log(left[1:]))",
+    # the exponent of a Beta density without its -1
+    Planted("density_of_sticks", "intents", "models/intents/stick_weights.py",
+            "return (self.gamma - 1) * jnp.log(self.natural[-1])",
+            "return self.gamma * jnp.log(self.natural[-1])",
             "models/intents/test_stick_weights.py models/intents"),
     # dropped from the objective, not from the step
     Planted("stickiness_prior", "intents", "models/intents/stickiness.py",
