@@ -40,7 +40,7 @@ and states of the model in which the search begins, which doubles as they are us
 HORIZON = 300.0
 """Iterations, at the gain of the last, within which a restart must reach the best one; otherwise it stops early."""
 
-EARLY = 25
+EARLY = 40
 """Iterations after which restarts with more than the fewest states are reduced."""
 
 BEST = 3
