@@ -64,8 +64,8 @@ class QuadratureBlock(ConjugateBlock):
         natural = jax.tree.map(lambda x: jnp.broadcast_to(x, self.batch_shape), other.natural)
         other, found = dataclasses.replace(other, natural=natural), self._quadrature()
         there = other._quadrature()
-        apart = (found.mode - there.mode)[..., None]
-        above = rise(*other._functions(), there.mode[..., None], found.offset + apart)
+        (value, slope), apart = other._functions(), (found.mode - there.mode)[..., None]
+        above = rise(value, slope, there.mode[..., None], found.offset + apart)
         return other, found, found.log_density - (above - there.log_width[..., None])
 
     def log_density_of_size(self, size: Float[Array, "*batch"]) -> Float[Array, "*batch"]:
