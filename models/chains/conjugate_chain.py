@@ -23,7 +23,7 @@ from jax.custom_batching import custom_vmap
 
 from ethogram.models.chains.forward_backward import RowTransitions, SymbolLikelihoods, chunk_e_step
 from ethogram.models.chains.markov_chain import chunk_size, fold_axis, unfold_axis
-from ethogram.models.hooks import HasHooks, overrides
+from ethogram.models.hooks import overrides
 
 __all__ = [
     "ChainData",
@@ -44,7 +44,7 @@ class ChainData(NamedTuple):
     rows: Array | None = None  # (sequence, time): row of the transition table by which each step is left
 
 
-class ChainEmission(HasHooks, declares_hooks=True):
+class ChainEmission:
     """Hooks of the expected log likelihoods of the states; base class of emissions.
 
     `expected_log_likelihood` serves all data. An emission of symbols may also define `symbol_table`, and one that is

@@ -29,13 +29,12 @@ __all__ = [
 ]
 
 
-class Emission(ChainEmission, abc.ABC, declares_hooks=True):
+class Emission(ChainEmission, abc.ABC):
     """Base class of emissions: the distribution of observations given the state, with conjugate blocks.
 
     Abstract methods are required. The other hooks have defaults: `site_coords`, `locations`, `bind`, `with_prior_of`,
     `arrange`, `distribution_of`, `start_features`, and `symbol_table`, `chain_features` and `chain_weights` of
-    :class:`~ethogram.models.chains.conjugate_chain.ChainEmission`. A misspelt hook raises an error when the class is
-    defined.
+    :class:`~ethogram.models.chains.conjugate_chain.ChainEmission`.
 
     In observed frames NaN marks a missing feature. Emissions that sum missing features out say so by
     `sums_out_missing`; the others are never given any.

@@ -18,18 +18,16 @@ from jaxtyping import Array, Float
 
 from ethogram.models.arguments import require
 from ethogram.models.families.divergences import Divergence
-from ethogram.models.hooks import HasHooks
 from ethogram.models.printing import short_repr
 
 __all__ = ["ConjugateBlock", "broadcast_batch", "naming", "require_finite"]
 
 
-class ConjugateBlock(HasHooks, abc.ABC, declares_hooks=True):
+class ConjugateBlock(abc.ABC):
     """A distribution over parameters, by its natural parameters; leading axes are a batch of independent ones.
 
     Subclasses are frozen dataclasses registered as pytrees. All methods work under jit, vmap, grad and scan, and
-    none checks values; only the constructors ``from_standard`` do, for concrete arrays. A misspelt method raises an
-    error when the class is defined.
+    none checks values; only the constructors ``from_standard`` do, for concrete arrays.
     """
 
     natural: Any
@@ -119,7 +117,7 @@ class ConjugateBlock(HasHooks, abc.ABC, declares_hooks=True):
         """A point at which every statistic is finite, in place of rows that are masked out."""
         return self.mean()
 
-    def check_point(self, name: str, value: Any, rows: np.ndarray) -> None:
+    def check_point(self, name: str, value: Any, rows: np.ndarray) -> None:  # noqa: B027
         """Raise ValueError unless the concrete ``value`` can be drawn from the block, in the given rows."""
 
 
