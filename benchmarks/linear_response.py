@@ -93,7 +93,7 @@ def _centre(block: Any) -> Array:
     if isinstance(block, Dirichlet):
         logs = block.expected_statistics().concentration
         return logs - jnp.mean(logs, axis=-1, keepdims=True)
-    return _unconstrained(block.inner_point())
+    return _unconstrained(block.reference_point())
 
 
 def _unconstrained(value: Any) -> Array:

@@ -230,7 +230,7 @@ class ConjugateModel(Exportable, abc.ABC):
         return exact_e_step(self.log_normalizer)
 
     def arrange(self, data: Any) -> Any:
-        """Data as a pytree whose arrays lead with the sequence axis, then time. Default: the data themselves.
+        """Data as a pytree of arrays (sequence,) and (sequence, time, ...). Default: the data themselves.
 
         Where the agents of a group, as consecutive sequences, are scored jointly, the pytree has their `num_agents`.
         """

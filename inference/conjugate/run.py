@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -37,7 +36,7 @@ from ethogram.inference.conjugate.steps import (
     size_of,
     stochastic_steps,
 )
-from ethogram.models.arguments import require_integer
+from ethogram.models.arguments import require_integer, warn_user
 from ethogram.models.conjugate_model import ConjugateModel, group_size, overrides
 from ethogram.models.data.trajectories import Metadata, Trajectories
 from ethogram.models.numpy_generator import key_words
@@ -414,9 +413,8 @@ def warn_of_falls(trace: np.ndarray, frames: float) -> None:
     allowed = 1e-5 if trace.dtype == np.float32 else 1e-9
     falls = -np.diff(trace) / size_of(np.maximum(np.abs(trace[1:]), np.abs(trace[:-1])), frames)
     if falls.size and falls.max() > allowed:
-        warnings.warn(
+        warn_user(
             f"the ELBO decreased by {falls.max():.1e} (relative) at evaluation {int(falls.argmax()) + 1}, more than "
             "rounding explains: run in float64 (jax.enable_x64), or scale the features to unit spread",
             RuntimeWarning,
-            stacklevel=4,
         )

@@ -15,7 +15,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from ethogram.inference.conjugate.padded_shapes import num_steps_of
 from ethogram.inference.conjugate.projection import choose, constrain
 from ethogram.models.conjugate_model import group_size
 from ethogram.models.families.exponential_family import ConjugateBlock, expected_statistics
@@ -200,11 +199,10 @@ def stochastic_steps(model, blocks, prior, everything, rows, width, step_sizes, 
     are sequence numbers, and its width (BLOCK,), an index into `widths`, the padded lengths at which batches may run;
     the scale is groups of the data per group of a batch.
     """
-    num_steps = num_steps_of(everything)
 
     def statistics_at(size):
         def cut(x):
-            return x[:, :size] if x.ndim > 1 and x.shape[1] == num_steps else x
+            return x[:, :size] if x.ndim > 1 else x
 
         def statistics(rows, blocks):
             batch = jax.tree.map(lambda x: cut(x[rows]), everything)

@@ -15,7 +15,7 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float, Int
 
-from ethogram.models.chains.latent_chain import LatentChain
+from ethogram.models.chains.hidden_markov import LatentChain
 from ethogram.models.conjugate_model import Exportable, log_likelihood, steps_by_entry
 from ethogram.models.optimal_assignment import optimal_assignment
 from ethogram.models.quick_jit import quick_jit

@@ -48,6 +48,8 @@ class InferredIntents(NamedTuple):
 def infer_intents(posterior: Any, data: Trajectories, *, model: Any = None) -> InferredIntents:
     """Posterior probabilities of the intents of traces, at posterior means of the parameters, or averaged over draws.
 
+    `infer_roles` uses the expected log potentials of q instead, under which probabilities differ a little.
+
     Labels may switch between draws and chains: each draw is relabelled to overlap most with the mean of those before
     it, so that intents are numbered as in the first draw.
 

@@ -113,7 +113,7 @@ def refresh_posterior(
     settings = {"inverse_mass_matrix": variance}  # of each unconstrained coordinate, raveled by site
     saved: Any = {"checkpoint": checkpoint, "signature": signature, "title": "refresh"}
     chains = run_chains(key_chains, model, batch, *counts, settings=settings, starts=starts, **saved)
-    reference = by_site({name: block.inner_point() for name, block in posterior.blocks.items()})
+    reference = by_site({name: block.reference_point() for name, block in posterior.blocks.items()})
     sites = {name: chains.sites[name] for name in sorted(reference)}
     if model.switches_labels():
         order = Pointwise(model, flat_draws(sites), data).state_order(reference)

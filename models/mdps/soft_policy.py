@@ -21,7 +21,7 @@ from jax import Array, lax
 from jaxtyping import Float
 from numpyro.distributions import constraints
 
-from ethogram.models.arguments import concretely, is_concrete, refuse, require_integer, require_kind
+from ethogram.models.arguments import concretely, is_concrete, require, require_integer, require_kind
 from ethogram.models.data.state_action_steps import AgentSteps, read_steps
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.mdps.mdp import MDP
@@ -197,7 +197,7 @@ def read_demonstrations(mdp: MDP, data: Any, check_transitions: bool = True) -> 
             "from_table or from_episodes, or counts (state, action) as an array of integers"
         )
     mdp.require_names_of(data)
-    steps = read_steps(data, mdp.num_states, mdp.num_actions, said=False)
+    steps = read_steps(data, mdp.num_states, mdp.num_actions)
     known = steps.inside & (steps.action >= 0)
     if not known.any():
         raise ValueError(
@@ -283,7 +283,7 @@ def num_experts(demonstrations: Any) -> int | None:
         )
     subject = np.asarray(subject)
     rule = ": number the expert of every demonstration from 0, or leave subject out to pool them"
-    refuse(subject < 0, "demonstrations.subject", subject, rule)
+    require(subject >= 0, "demonstrations.subject", subject, rule)
     return int(np.max(subject, initial=-1)) + 1
 
 
@@ -294,7 +294,7 @@ def _read_counts(mdp: MDP, counts: np.ndarray) -> np.ndarray:
             f"demonstrations has shape {counts.shape}: give counts (state, action), here "
             f"({mdp.num_states}, {mdp.num_actions})"
         )
-    refuse(counts < 0, "demonstrations", counts, ": a count is 0 or more")
+    require(counts >= 0, "demonstrations", counts, ": a count is 0 or more")
     if not counts.any():
         raise ValueError("demonstrations is all 0: give counts with at least one action")
     if mdp.action_mask is not None:

@@ -18,7 +18,7 @@ import dataclasses
 import functools
 import itertools
 import math
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -47,8 +47,10 @@ from ethogram.models.roles.role_groups import GroupDistribution, GroupedChains
 from ethogram.models.roles.role_sets import log_prob_distinct, sample_distinct
 from ethogram.models.roles.starts import (
     MAX_SEED_FRAMES,
+    chosen_frames,
     cluster_centres,
     clusters_without_outliers,
+    frames_on_host,
     random_maps,
 )
 
@@ -124,7 +126,7 @@ class DistinctRoles(GroupDistribution):
     states : (group, agent, time) integers, known roles, -1 where unknown; None for none.
     """
 
-    pytree_data_fields = ("initial", "transition")
+    pytree_data_fields: ClassVar[tuple[str, ...]] = ("initial", "transition")
 
     def __init__(
         self,
@@ -306,7 +308,7 @@ def _seed_distances(model: Any, rng: np.random.Generator, batches: list[GroupedC
     count = model.num_roles
     observed = [np.asarray(batch.chains.observed) for batch in batches]
     features = [
-        model.emission.start_features(np.asarray(batch.chains.observations), seen)
+        model.emission.start_features(frames_on_host(batch.chains.observations), seen)
         for batch, seen in zip(batches, observed, strict=True)
     ]
     seen_points = np.concatenate([x[seen] for x, seen in zip(features, observed, strict=True)])
@@ -347,9 +349,7 @@ def _matched_groups(cost: np.ndarray, num_steps: int) -> np.ndarray:
 def _one_map_each(model: Any, rng: np.random.Generator, batches: list[GroupedChains]) -> list[np.ndarray]:
     """Labels (sequence, time) of every batch: the best of three fits with one map per demonstration."""
     observed = [np.asarray(batch.chains.observed) for batch in batches]
-    frames = np.concatenate(
-        [np.asarray(b.chains.observations)[seen] for b, seen in zip(batches, observed, strict=True)]
-    )
+    frames = chosen_frames([batch.chains.observations for batch in batches], observed)
 
     def statistics():
         costs = _seed_distances(model, rng, batches)

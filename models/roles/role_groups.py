@@ -11,7 +11,7 @@ from jax import Array
 from jaxtyping import Float, Int
 from numpyro.distributions import constraints
 
-from ethogram.models.arguments import is_concrete, refuse
+from ethogram.models.arguments import is_concrete, require
 from ethogram.models.chains.conjugate_chain import masked_log_likelihood
 from ethogram.models.chains.emitted_steps import log_prob_of_steps, sample_steps
 from ethogram.models.data.selection import label_name
@@ -36,7 +36,7 @@ class GroupDistribution(dist.Distribution):
     """
 
     arg_constraints: ClassVar[dict] = {}
-    pytree_data_fields = ("emission", "lengths", "observed", "states")
+    pytree_data_fields: ClassVar[tuple[str, ...]] = ("emission", "lengths", "observed", "states")
 
     def __init__(
         self,
@@ -113,7 +113,7 @@ def agents_of_groups(data: Trajectories, num_roles: int) -> int:
         )
     group = np.asarray(data.group)
     rule = ": exclusive roles need the group of every sequence; drop sequences without one"
-    refuse(group < 0, "data.group", group, rule)
+    require(group >= 0, "data.group", group, rule)
     groups, counts = np.unique(group, return_counts=True)
     for odd in np.flatnonzero(counts != counts[0])[:1]:
         raise ValueError(

@@ -32,7 +32,7 @@ from ethogram.models.arguments import (
     concretely,
     is_concrete,
     read_reals,
-    refuse,
+    require,
     require_covariance,
     require_integer,
     require_one_of,
@@ -40,9 +40,15 @@ from ethogram.models.arguments import (
 from ethogram.models.chains.conjugate_chain import ChainData, masked_log_likelihood, zero_where_missing
 from ethogram.models.chains.hidden_markov import HiddenMarkov
 from ethogram.models.chains.relabelled_paths import PathPotentials
-from ethogram.models.conjugate_model import ConjugateModel, Entries, EStep, require_informative, unlabelled
+from ethogram.models.conjugate_model import (
+    ConjugateModel,
+    Entries,
+    EStep,
+    group_size,
+    require_informative,
+    unlabelled,
+)
 from ethogram.models.data import trajectories
-from ethogram.models.data.gaps import require_complete
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.emissions.emission import Emission
 from ethogram.models.families.exponential_family import ConjugateBlock, Known
@@ -170,8 +176,6 @@ class RoleHMM(ConjugateModel):
     def check(self, data: Trajectories) -> None:
         """Raise ValueError or TypeError unless the data fit the model; traced arrays are not checked."""
         trajectories.check(data)
-        if not self.emission.sums_out_missing:
-            require_complete(data, f"a {type(self.emission).__name__} needs")
         self.emission.read(data)
         if self.known_roles and data.states is None:
             raise ValueError(
@@ -180,15 +184,16 @@ class RoleHMM(ConjugateModel):
         if self.known_roles and is_concrete(data.states, data.lengths):
             states = np.asarray(self._roles(data))
             rule = f", but there are num_roles={self.num_roles}"
-            refuse(states >= self.num_roles, "data.states", states, rule)
+            require(states < self.num_roles, "data.states", states, rule)
         if self.coupling.is_joint:
-            agents_of_groups(data, self.num_roles)
-        if self._is_bound(data) and any(name in ("initial", "transition") for name, _ in self.zeros):
-            raise ValueError(
-                f"{agents_of_groups(data, self.num_roles)} agents have over {MAX_MAPS} maps to {self.num_roles} roles: "
-                "their mean field cannot respect forbidden transitions (zeros of initial or transition); give small "
-                "positive concentrations, or fewer roles"
-            )
+            num_agents = agents_of_groups(data, self.num_roles)
+            forbidden = any(name in ("initial", "transition") for name, _ in self.zeros)
+            if forbidden and not self.coupling.is_exact(num_agents, self.num_roles):
+                raise ValueError(
+                    f"{num_agents} agents have over {MAX_MAPS} maps to {self.num_roles} roles: their mean field cannot "
+                    "respect forbidden transitions (zeros of initial or transition); give small positive "
+                    "concentrations, or fewer roles"
+                )
 
     def bind(self, data: Trajectories) -> RoleHMM:
         """The model with the prior that its emission takes from these data."""
@@ -251,7 +256,7 @@ class RoleHMM(ConjugateModel):
 
     def label_axes(self) -> dict[str, tuple[int, ...]]:
         """Axes of the statistics that roles label; none where the roles of a group are scored jointly."""
-        if self.coupling.is_joint or not self.coupling.has_chain:
+        if self.coupling.is_joint:
             return {}
         return {**dict.fromkeys(self.prior(), (0,)), "transition": (0, 1)}
 
@@ -287,12 +292,6 @@ class RoleHMM(ConjugateModel):
         table = expected["transition"].concentration
         transition = jnp.broadcast_to(table, (len(step), step.shape[1] - 1, *table.shape))
         return PathPotentials(expected["initial"].concentration, transition, step, batch.lengths)
-
-    def _is_bound(self, data: Trajectories) -> bool:
-        """Whether local step and density are a bound: a mean field."""
-        return self.coupling.is_joint and not self.coupling.is_exact(
-            agents_of_groups(data, self.num_roles), self.num_roles
-        )
 
     def step_potentials(
         self, expected: dict[str, Any], chains: ChainData
@@ -351,7 +350,7 @@ class RoleHMM(ConjugateModel):
         def by_group(xp, *parts):
             return jax.tree.map(lambda x: x.reshape(-1, size, *x.shape[1:]) if grouped else x, parts)
 
-        emission = self.emission.distribution_of(parameters, data)
+        emission = self.emission.distribution(parameters, data)
         parts = concretely(by_group, data.lengths, data.observed, self._roles(data))
         return self.coupling.observation(emission, parameters, *parts)
 
@@ -390,15 +389,15 @@ class RoleHMM(ConjugateModel):
         if isinstance(data, Trajectories):
             self.check(data)
             require_informative(self, data, condition)
-            if condition and self._is_bound(data):
-                raise ValueError(
-                    f"{agents_of_groups(data, self.num_roles)} agents have over {MAX_MAPS} maps to {self.num_roles} "
-                    'roles: the density of exclusive="per_frame" is a bound, which NUTS cannot sample; fit by '
-                    "ConjugateSVI"
-                )
             model = self.bind(data)
-        parameters = sample_parameters(model.prior(), self.zeros)
         entries = model.entries(data)
+        num_agents = group_size(entries.batch)
+        if condition and not self.coupling.is_exact(num_agents, self.num_roles):
+            raise ValueError(
+                f"{num_agents} agents have over {MAX_MAPS} maps to {self.num_roles} roles: the density of "
+                'exclusive="per_frame" is a bound, which NUTS cannot sample; fit by ConjugateSVI'
+            )
+        parameters = sample_parameters(model.prior(), self.zeros)
         distribution = model.likelihood(parameters, entries.batch)
         with numpyro.plate(entries.unit, distribution.batch_shape[0]):
             numpyro.sample("observations", distribution, obs=entries.value if condition else None)
@@ -441,8 +440,7 @@ class RoleHMM(ConjugateModel):
         if self.coupling.is_joint:
             x = x.reshape(-1, *x.shape[2:])
             states = jnp.where(observed, states.reshape(len(x), -1), -1)
-        x = np.asarray(x[..., None] if self.emission.event_dim == 0 else x)
-        return Simulated(data._replace(observations=x), states, parameters)
+        return Simulated(data._replace(observations=np.asarray(x)), states, parameters)
 
 
 @quick_jit

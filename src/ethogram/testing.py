@@ -16,7 +16,7 @@ from ethogram.inference.conjugate import ConjugateSVI, load_posterior
 from ethogram.inference.conjugate.mini_batches import in_group_order
 from ethogram.inference.conjugate.padded_shapes import num_steps_of, pad_batch
 from ethogram.inference.export import to_arviz
-from ethogram.models.chains.latent_chain import LatentChain
+from ethogram.models.chains.hidden_markov import LatentChain
 from ethogram.models.conjugate_model import ConjugateModel, group_size, overrides, unlabelled
 from ethogram.models.data import Trajectories
 from ethogram.models.families.numpyro_sites import by_site

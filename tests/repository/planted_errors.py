@@ -58,9 +58,9 @@ PLANTED = (
             "shifts = jnp.where(alive[:-1], transition_shift",
             "models/chains/test_markov_chain.py models/chains"),
     # the constant of a Gaussian counts features that are missing
-    Planted("missing_features_normalised", "roles", "models/emissions/gapped_normal.py",
-            "math.log(2 * math.pi) * jnp.sum(~out, axis=-1)",
-            "math.log(2 * math.pi) * size",
+    Planted("missing_features_normalised", "roles", "models/emissions/missing_features.py",
+            "math.log(2 * math.pi) * jnp.sum(~missing, axis=-1)",
+            "math.log(2 * math.pi) * missing.shape[-1]",
             "models/emissions/test_missing_features.py models/emissions"),
     # kappa of q in place of that of p
     Planted("strength_in_divergence", "roles", "models/families/normal_inverse_wishart.py",
