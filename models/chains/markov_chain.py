@@ -5,7 +5,7 @@ A chain of states :math:`z_1, \dots, z_T` has the unnormalised weight
 .. math:: \exp\Big(\pi(z_1) + \sum_{t=2}^T A_t(z_{t-1}, z_t) + \sum_{t=1}^T \ell_t(z_t)\Big)
 
 with log potentials ``log_initial`` :math:`\pi`, ``log_transition`` :math:`A` (the same at every step, or one
-matrix a step) and ``step_log_likelihood`` :math:`\ell`. Nothing needs to be normalised, and entries may be
+matrix per step) and ``step_log_likelihood`` :math:`\ell`. Nothing needs to be normalised, and entries may be
 ``-inf``. The gradient of the log normaliser is the posterior: :math:`\partial \log Z / \partial \ell_t(k) =
 p(z_t = k)`, written explicitly as the backward messages, so that one function serves sampling, gradients and the
 E-step of conjugate updates. Rabiner (1989), section III, has the recursions.
