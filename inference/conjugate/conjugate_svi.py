@@ -30,7 +30,6 @@ from ethogram.inference.conjugate.journal import Journal
 from ethogram.inference.conjugate.mini_batches import group_order, in_group_order
 from ethogram.inference.conjugate.posterior import ConjugatePosterior, ConjugateResult
 from ethogram.inference.conjugate.problem import Problem, arranged, make_problem, stripped
-from ethogram.inference.conjugate.projection import may_not_fall, warn_of_rows
 from ethogram.inference.conjugate.search import Settled, edit_search, grow_search, restart_search
 from ethogram.inference.conjugate.starts import continued_blocks, start_blocks
 from ethogram.inference.conjugate.step_sizes import check_step_size, robbins_monro, step_size_at
@@ -39,6 +38,7 @@ from ethogram.inference.conjugate.stochastic import plan_steps, stochastic_searc
 from ethogram.models.arguments import require_integer, require_key, require_number, require_one_of, warn_user
 from ethogram.models.conjugate_model import ConjugateModel, require_informative
 from ethogram.models.data.trajectories import Trajectories
+from ethogram.models.families.projection import may_not_fall, warn_of_rows
 
 __all__ = ["ConjugateSVI"]
 

@@ -23,11 +23,11 @@ from jax import Array
 
 from ethogram.inference.conjugate.ascent import Ascended, Ascent, one_of, order_of, stacked
 from ethogram.inference.conjugate.problem import Problem
-from ethogram.inference.conjugate.projection import constrain
 from ethogram.inference.conjugate.starts import start_blocks
 from ethogram.inference.conjugate.steps import float_type, size_of
 from ethogram.models.conjugate_model import num_states
 from ethogram.models.families.exponential_family import expected_statistics
+from ethogram.models.families.projection import constrain
 from ethogram.models.numpy_generator import numpy_generator
 from ethogram.models.quick_jit import quick_jit
 

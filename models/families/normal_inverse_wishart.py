@@ -122,8 +122,8 @@ class NormalInverseWishart(ConjugateBlock):
             near = np.abs(kept - variance) <= 0.01 * variance
             fix = "give origin=mean, or use float64 (jax_enable_x64)"
             require(near, "diagonal of scale", variance, "is lost to rounding beside the squared mean", fix)
-            nu = kept_dof - (dimension + 2)
-            require(nu > dimension - 1, "dof", nu, "is D - 1 after rounding", "give a larger one")
+            kept_nu = kept_dof - (dimension + 2)
+            require(kept_nu > dimension - 1, "dof", kept_nu, "is D - 1 after rounding", "give a larger one")
         return cls(natural, centre)
 
     def _regression(self) -> MatrixNormalInverseWishart:
@@ -174,9 +174,11 @@ class NormalInverseWishart(ConjugateBlock):
     def sites(self, names: SiteNames, zeros: Any = None) -> MeanCovariance:
         """Covariances, and means given these."""
         mean, strength, dof, scale = self.standard()
-        covariance = sample_site(names("covariance"), dist.InverseWishart(dof, scale))
-        law = dist.MultivariateNormal(mean, covariance / strength[..., None, None])
-        return MeanCovariance(sample_site(names("mean"), law), covariance)
+        covariance = sample_site(names("covariance"), dist.InverseWishart(dof, scale, validate_args=False))
+        # Unchecked, for numpyro compiles a program for each operation of its checks.
+        spread = covariance / strength[..., None, None]
+        normal = dist.MultivariateNormal(mean, spread, validate_args=False)
+        return MeanCovariance(sample_site(names("mean"), normal), covariance)
 
 
 def _of_mean(of_regression: MatrixNormalInverseWishartCoordinates) -> NormalInverseWishartCoordinates:
