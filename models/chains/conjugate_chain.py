@@ -22,7 +22,7 @@ from jax import Array
 
 from ethogram.models.chains.batching import by_chains, by_chunks, chunk_size
 from ethogram.models.chains.forward_backward import RowTransitions, SymbolLikelihoods, chunk_e_step
-from ethogram.models.hooks import HasHooks, overrides
+from ethogram.models.hooks import overrides
 
 __all__ = [
     "ChainData",
@@ -44,7 +44,7 @@ class ChainData(NamedTuple):
     rows: Array | None = None  # (sequence, time): row of the transition table by which each step is left
 
 
-class ChainEmission(HasHooks, declares_hooks=True):
+class ChainEmission:
     """Hooks of the expected log likelihoods of the states; base class of emissions.
 
     `expected_log_likelihood` serves all data. An emission of symbols may also define `symbol_table`, and one that is
