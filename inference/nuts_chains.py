@@ -237,6 +237,12 @@ def _begun(kernel: Any, key: Array, info: ParamInfo) -> Any:
     return kernel.init(key, SHORTEST, init_params=info)
 
 
+def _over_chains(of_chain: Callable[..., Any], chains: tuple[Any, ...], num_chains: int) -> Any:
+    """Of each chain: on a CPU one after the other, where none waits for the longest tree, elsewhere at once."""
+    at_once = None if jax.default_backend() == "cpu" else num_chains
+    return lax.map(lambda chain: of_chain(*chain), chains, batch_size=at_once)
+
+
 STATIC = ("labels", "fixed", "non_centred")
 
 
@@ -276,7 +282,7 @@ def _begin(model, arrays, varying, labels, fixed, non_centred, key, starts, num_
         wrong = jax.tree.map(lambda x: jnp.full(x.shape, jnp.nan, x.dtype), like)
         return _begun(kernel, key, lax.while_loop(is_wrong, again, (0, key_start, wrong))[2])
 
-    return jax.vmap(of_chain)(jax.random.split(key, num_chains), starts)
+    return lax.map(lambda chain: of_chain(*chain), (jax.random.split(key, num_chains), starts))
 
 
 @quick_jit(calls=2**16, static_argnames=STATIC)
@@ -307,4 +313,4 @@ def _advance(model, arrays, varying, labels, fixed, non_centred, state, stages):
         state, (unconstrained, statistics) = lax.scan(step, state, stages)
         return state, (jax.vmap(sites)(unconstrained), statistics)
 
-    return jax.vmap(of_chain)(state)
+    return lax.map(of_chain, state)

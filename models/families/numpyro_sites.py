@@ -140,10 +140,13 @@ def _sample_free(name: str, block: ConjugateBlock, zeros: Any, suffix: str = "")
         mean, strength, dof, scale = block.standard()
         batch = scale.ndim - 2
         covariance = numpyro.sample(
-            f"{front}covariance{suffix}", dist.InverseWishart(dof, scale).to_event(batch)
+            f"{front}covariance{suffix}", dist.InverseWishart(dof, scale, validate_args=False).to_event(batch)
         )
         spread = covariance / strength[..., None, None]
-        centre = numpyro.sample(f"{front}mean{suffix}", dist.MultivariateNormal(mean, spread).to_event(batch))
+        normal = dist.MultivariateNormal(
+            mean, spread, validate_args=False
+        )  # a check compiles each of its operations
+        centre = numpyro.sample(f"{front}mean{suffix}", normal.to_event(batch))
         return type(block.inner_point())(centre, covariance)
     if isinstance(block, MatrixNormalInverseWishart):
         own, root, dof, scale = block.law_of_whitened()

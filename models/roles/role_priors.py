@@ -33,7 +33,7 @@ def probability_rows(name: str, value: Any, sticky: Any) -> ConjugateBlock:
     """Dirichlet block of probability rows, with extra weight on self-transitions; ones where rows are known."""
 
     def add_staying(xp, rows, sticky):
-        return xp.where(rows > 0, rows + sticky * xp.eye(len(rows), dtype=rows.dtype), 0)
+        return xp.where(rows > 0, rows + sticky * np.eye(len(rows), dtype=rows.dtype), 0)
 
     known = isinstance(value, Known)
     rows = concretely(lambda xp, x: xp.ones_like(x), value.value) if known else value
