@@ -72,7 +72,7 @@ def _derivatives(model: Any, blocks: dict[str, Any], batch: Any) -> tuple[Array,
 
     def iteration(natural):
         now = moved_to(natural)
-        statistics = model.local_step(expected_statistics(now), batch, model.carried(batch), 0)[1]
+        statistics = model.e_step.step(expected_statistics(now), batch, model.e_step.init(batch), 0)[1]
         after = model.update(now, model.prior(), statistics, 1.0, 1.0)
         return ravel_pytree({name: block.natural for name, block in after.items()})[0]
 
@@ -93,7 +93,7 @@ def _centre(block: Any) -> Array:
     if isinstance(block, Dirichlet):
         logs = block.expected_statistics().concentration
         return logs - jnp.mean(logs, axis=-1, keepdims=True)
-    return _unconstrained(block.inner_point())
+    return _unconstrained(block.reference_point())
 
 
 def _unconstrained(value: Any) -> Array:

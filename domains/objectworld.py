@@ -29,7 +29,7 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float, Int
 
-from ethogram.models.arguments import refuse, require_integer, require_kind, require_number, require_one_of
+from ethogram.models.arguments import require, require_integer, require_kind, require_number, require_one_of
 from ethogram.models.data.trajectories import Metadata, Trajectories
 from ethogram.models.mdps.mdp import MDP
 from ethogram.models.mdps.policy_values import require_converged
@@ -269,7 +269,7 @@ def draw_policy(world: ObjectWorld, policy: Any, axes: Any = None) -> Any:
             f"policy has shape {chance.shape}, not {expected}: give a probability for each action"
         )
     wrong = ~((chance >= 0).all(1) & (np.abs(chance.sum(1) - 1) <= 1e-4))
-    refuse(wrong, "policy", chance, ": give probabilities that sum to 1")
+    require(~wrong, "policy", chance, ": give probabilities that sum to 1")
     axes = draw(world) if axes is None else axes
     action = chance.argmax(1)
     y, x = np.divmod(np.arange(len(chance)), world.size)
@@ -290,7 +290,7 @@ def _read_map(name: str, colours: Any) -> np.ndarray:
     if cells.ndim != 1 or len(cells) < 4 or math.isqrt(len(cells)) ** 2 != len(cells):
         raise ValueError(f"{name} has shape {cells.shape}: give (size * size,) cells, at least 2 x 2")
     wrong = (cells < 0) | (cells > len(COLOURS))
-    refuse(wrong, name, cells, ": colours are 1 and 2, 0 is no object")
+    require(~wrong, name, cells, ": colours are 1 and 2, 0 is no object")
     return cells.astype(int)
 
 

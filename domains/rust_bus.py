@@ -27,7 +27,7 @@ from jaxtyping import Array, Bool, Float, Int
 from scipy.special import expit, log_ndtr, ndtr
 
 from ethogram.domains.data import archive
-from ethogram.models.arguments import read_reals, refuse, require_integer, require_key, require_one_of
+from ethogram.models.arguments import read_reals, require, require_integer, require_key, require_one_of
 from ethogram.models.choices.decisions import Decisions
 from ethogram.models.data.trajectories import Metadata
 from ethogram.models.mdps.mdp import MDP
@@ -194,7 +194,7 @@ def decision_counts(records: Records) -> Int[np.ndarray, "bin action"]:
     [4259, 33]
     """
     outside = (records.bin < 0) | (records.bin >= NUM_BINS)
-    refuse(outside, "records.bin", records.bin, f": pass bins from 0 to {NUM_BINS - 1}")
+    require(~outside, "records.bin", records.bin, f": pass bins from 0 to {NUM_BINS - 1}")
     counts = np.zeros((NUM_BINS, len(ACTION_NAMES)), int)
     np.add.at(counts, (records.bin, records.replaced.astype(int)), 1)
     return counts

@@ -8,7 +8,7 @@ Source: CONTRIBUTING.md, "Add a model".
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -90,6 +90,8 @@ class Habit(ConjugateModel):
     repeats, changes : r, c > 0, prior counts of repeated and of changed actions.
     """
 
+    observed_site: ClassVar[str] = "actions"
+
     num_actions: int = static_field()
     repeats: Any = 1.0
     changes: Any = 1.0
@@ -133,14 +135,17 @@ class Habit(ConjugateModel):
         actions, lengths = jnp.asarray(batch.actions), jnp.asarray(batch.lengths)
         return jnp.sum(log_mass(actions, lengths, log_repeat, log_change, self.num_actions))
 
+    def likelihood(self, parameters: dict[str, Any], batch: Trajectories) -> ActionTrace:
+        """Distribution of the actions given `repeat`, for samplers, scores, exports and predictions."""
+        lengths, actions = jnp.asarray(batch.lengths), jnp.asarray(batch.actions)
+        return ActionTrace(parameters["repeat"], lengths, actions.shape[1], self.num_actions)
+
     def __call__(self, data: Trajectories, *, condition: bool = True) -> None:
         """The numpyro model: sites `repeat` and `actions`; ``condition=False`` samples the actions."""
         self.check(data)
-        repeat = sample_parameters(self.prior())["repeat"]
-        lengths, actions = jnp.asarray(data.lengths), jnp.asarray(data.actions)
+        trace = self.likelihood(sample_parameters(self.prior()), data)
         with numpyro.plate("sequence", data.num_sequences):
-            trace = ActionTrace(repeat, lengths, actions.shape[1], self.num_actions)
-            numpyro.sample("actions", trace, obs=actions if condition else None)
+            numpyro.sample("actions", trace, obs=jnp.asarray(data.actions) if condition else None)
 
     def simulate(self, key: Array, num_sequences: int = 20, num_steps: int = 50) -> Simulated:
         """Data from the prior predictive, with the parameters behind them."""

@@ -23,9 +23,7 @@ from numpyro.infer.reparam import LocScaleReparam
 from numpyro.infer.util import ParamInfo, constrain_fn, potential_energy
 
 from ethogram.inference.checkpoint import CURE, resumed
-from ethogram.inference.concrete_labels import with_labels, without_labels
 from ethogram.models.arguments import require_integer
-from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.quick_jit import quick_jit
 
 __all__ = ["Chains", "ChainsState", "run_chains"]
@@ -80,9 +78,9 @@ def run_chains(
     """
     from tqdm.auto import tqdm
 
-    arrays, labels = without_labels(data) if isinstance(data, Trajectories) else (data, None)
+    data = jax.device_put(data)
     varying, fixed = _without_constants(settings)
-    sampled = (model, arrays, varying, labels, fixed, non_centred)
+    sampled = (model, data, varying, fixed, non_centred)
     begun = _begin(*sampled, key, starts, num_chains)
     total = num_warmup + num_draws
 
@@ -190,32 +188,26 @@ def _model(model: Any, non_centred: tuple[str, ...]) -> Any:
     return reparam(model, config={name: LocScaleReparam(0) for name in non_centred}) if non_centred else model
 
 
-def _data(arrays: Any, labels: Any) -> Any:
-    return arrays if labels is None else with_labels(arrays, labels)
-
-
-@functools.partial(jax.jit, static_argnames=("labels", "non_centred", "forward_mode"))
-def _energy_and_gradient(model, arrays, position, labels, non_centred, forward_mode):
+@functools.partial(jax.jit, static_argnames=("non_centred", "forward_mode"))
+def _energy_and_gradient(model, data, position, non_centred, forward_mode):
     """Potential energy of the unconstrained sites and its gradient, which the programs below share once traced."""
 
     def energy(position):
-        return potential_energy(_model(model, non_centred), (_data(arrays, labels),), {}, position)
+        return potential_energy(_model(model, non_centred), (data,), {}, position)
 
     if forward_mode:
         return energy(position), jax.jacfwd(energy)(position)
     return jax.value_and_grad(energy)(position)
 
 
-def _kernel(
-    model: Any, arrays: Any, labels: Any, non_centred: tuple[str, ...], settings: dict[str, Any]
-) -> Any:
+def _kernel(model: Any, data: Any, non_centred: tuple[str, ...], settings: dict[str, Any]) -> Any:
     """A kernel of the potential energy, and what gives the energy and its gradient at unconstrained sites."""
     settings = dict(settings)
     settings.pop("init_strategy", None)
     forward_mode = settings.get("forward_mode_differentiation", False)
 
     def value_and_gradient(position):
-        return _energy_and_gradient(model, arrays, position, labels, non_centred, forward_mode)
+        return _energy_and_gradient(model, data, position, non_centred, forward_mode)
 
     @jax.custom_jvp
     def energy(position):
@@ -243,19 +235,19 @@ def _over_chains(of_chain: Callable[..., Any], chains: tuple[Any, ...], num_chai
     return lax.map(lambda chain: of_chain(*chain), chains, batch_size=at_once)
 
 
-STATIC = ("labels", "fixed", "non_centred")
+STATIC = ("fixed", "non_centred")
 
 
 @quick_jit(static_argnames=(*STATIC, "num_chains"))
-def _begin(model, arrays, varying, labels, fixed, non_centred, key, starts, num_chains):
+def _begin(model, data, varying, fixed, non_centred, key, starts, num_chains):
     """First states of the chains, at the starts given, or at the first finite ones in 100 tries of the strategy."""
     settings = _with_constants(varying, fixed)
     strategy = settings.get("init_strategy", init_to_uniform)
-    kernel, value_and_gradient = _kernel(model, arrays, labels, non_centred, settings)
+    kernel, value_and_gradient = _kernel(model, data, non_centred, settings)
 
     def drawn(key):
         seeded = substitute(seed(_model(model, non_centred), key), substitute_fn=strategy)
-        sites = trace(seeded).get_trace(_data(arrays, labels))
+        sites = trace(seeded).get_trace(data)
         return {
             name: biject_to(site["fn"].support).inv(site["value"])
             for name, site in sites.items()
@@ -286,16 +278,15 @@ def _begin(model, arrays, varying, labels, fixed, non_centred, key, starts, num_
 
 
 @quick_jit(calls=2**16, static_argnames=STATIC)
-def _advance(model, arrays, varying, labels, fixed, non_centred, state, stages):
+def _advance(model, data, varying, fixed, non_centred, state, stages):
     """States after a block of iterations, with its draws and statistics."""
     settings = _with_constants(varying, fixed)
 
     def sites(position):
-        arguments = (_data(arrays, labels),)
-        return constrain_fn(_model(model, non_centred), arguments, {}, position, return_deterministic=True)
+        return constrain_fn(_model(model, non_centred), (data,), {}, position, return_deterministic=True)
 
     def of_chain(state):
-        kernel, _ = _kernel(model, arrays, labels, non_centred, settings)
+        kernel, _ = _kernel(model, data, non_centred, settings)
         # The first state is not used, and XLA drops what makes it.
         _begun(kernel, state.rng_key, ParamInfo(state.z, state.potential_energy, state.z_grad))
 

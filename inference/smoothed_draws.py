@@ -14,14 +14,15 @@ from numpyro.infer import MCMC
 
 from ethogram.inference.conjugate.posterior import require_model_of
 from ethogram.inference.draws import flat_draws, mcmc_draws
-from ethogram.inference.refresh.refreshed_posterior import RefreshedPosterior
+from ethogram.inference.export.pointwise import chunks_of, needed_draws, own_labels
+from ethogram.inference.sampled_posterior import SampledPosterior
+from ethogram.models.conjugate_model import bound_model
 from ethogram.models.data.trajectories import Trajectories
-from ethogram.models.optimal_assignment import optimal_assignment
 from ethogram.models.quick_jit import quick_jit
 
 __all__ = ["DRAWS", "Averaged", "are_draws", "average_over_draws", "sampled_paths"]
 
-DRAWS = ", a RefreshedPosterior, numpyro's MCMC after run, or its draws by site with model="
+DRAWS = ", a SampledPosterior, numpyro's MCMC after run, or its draws by site with model="
 """What is accepted besides posteriors, for messages."""
 
 CHUNK = 16
@@ -36,8 +37,8 @@ class Averaged(NamedTuple):
 
 
 def are_draws(value: Any) -> bool:
-    """Whether `value` is a refreshed posterior, an MCMC of numpyro, or draws by site."""
-    return isinstance(value, RefreshedPosterior | MCMC | Mapping)
+    """Whether `value` is a sampled posterior, an MCMC of numpyro, or draws by site."""
+    return isinstance(value, SampledPosterior | MCMC | Mapping)
 
 
 def average_over_draws(posterior: Any, data: Trajectories, model: Any, kind: type) -> tuple[Any, Averaged]:
@@ -56,7 +57,7 @@ def average_over_draws(posterior: Any, data: Trajectories, model: Any, kind: typ
     if isinstance(posterior, MCMC):
         drawn = mcmc_draws(posterior, model, "posterior")
         model, draws = drawn.model, flat_draws(drawn.sites)
-    elif isinstance(posterior, RefreshedPosterior):
+    elif isinstance(posterior, SampledPosterior):
         model, draws = posterior.model if model is None else model, flat_draws(posterior.sites)
     else:
         draws = {name: np.asarray(site) for name, site in posterior.items()}
@@ -65,21 +66,15 @@ def average_over_draws(posterior: Any, data: Trajectories, model: Any, kind: typ
             f"model is NoneType: give model=, the {kind.__name__} that the draws are of, or numpyro's MCMC of one"
         )
     require_model_of(model, kind)
-    bound: Any = model
-    bound.check(data)
-    if bound.grouped_sequences(data) is not None:
+    model.check(data)
+    model = bound_model(model, data)
+    entries = model.entries(data)
+    if entries.sequences is not None:
         raise ValueError(
             "model scores the sequences of a group jointly (exclusive roles), which is not implemented for draws: "
             "fit it by ConjugateSVI"
         )
-    model = bound.bound_to(data)
-    needed = model.needed_sites()
-    if missing := [name for name in needed if name not in draws]:
-        raise ValueError(
-            f"posterior has no site {' and no '.join(missing)}: it has {', '.join(sorted(draws)) or 'none'}; "
-            f"give draws of {', '.join(needed)}, the sites of this {kind.__name__}, or its own model="
-        )
-    draws = {name: draws[name] for name in needed}
+    draws = needed_draws(model, draws, "posterior")
     counts = {name: len(site) if np.ndim(site) else 0 for name, site in draws.items()}
     count = next(iter(counts.values()), 0)
     if not count or len(set(counts.values())) > 1:
@@ -91,7 +86,8 @@ def average_over_draws(posterior: Any, data: Trajectories, model: Any, kind: typ
             )
     mean: Any = 0.0
     change: Any = 0.0
-    for done, (state, changes) in enumerate(_by_draw(_smoothed, draws, model, data)):
+    inputs = model, entries.batch, entries.value
+    for done, (state, changes) in enumerate(_by_draw(_smoothed, draws, *inputs)):
         if done and model.switches_labels():
             state = state[..., _own_labels(mean, state, data)]
         mean = mean + (state - mean) / (done + 1)
@@ -122,10 +118,11 @@ def sampled_paths(
         in those of a factorised posterior.
     """
     draws = {name: np.asarray(draws[name]) for name in model.needed_sites()}
-    count = len(next(iter(draws.values())))
+    count, entries = len(next(iter(draws.values()))), model.entries(data)
     found = np.empty((count, *np.shape(data.observed)), np.int8 if num_states <= 127 else np.int32)
     keyed = draws, jax.random.split(key, count)
-    for number, (path, state) in enumerate(_by_draw(_sampled, keyed, model, data, reference)):
+    inputs = model, entries.batch, entries.value, reference
+    for number, (path, state) in enumerate(_by_draw(_sampled, keyed, *inputs)):
         if reference is not None:
             label = np.argsort(_own_labels(reference, state, data))  # of the reference, by the draw's own
             path = np.where(path < 0, -1, label[path])
@@ -135,13 +132,8 @@ def sampled_paths(
 
 def _by_draw(function: Any, draws: Any, *arguments: Any) -> Iterator[Any]:
     """Results of a compiled function for each draw of a tree of arrays (draw, ...), as NumPy arrays."""
-    count = len(jax.tree.leaves(draws)[0])
-    for start in range(0, count, CHUNK):
-        rows = np.minimum(np.arange(start, start + CHUNK), count - 1)
-        found = jax.tree.map(
-            np.asarray, function(jax.tree.map(lambda x, rows=rows: x[rows], draws), *arguments)
-        )
-        for number in range(min(CHUNK, count - start)):
+    for found in chunks_of(lambda chunk: function(chunk, *arguments), draws, CHUNK):
+        for number in range(len(jax.tree.leaves(found)[0])):
             yield jax.tree.map(lambda x, number=number: x[number], found)
 
 
@@ -150,18 +142,17 @@ def _own_labels(
     state: Float[np.ndarray, "sequence time state"],
     data: Trajectories,
 ) -> Int[np.ndarray, "state"]:
-    """The own label of a draw for each label of the reference: where, one to one, probabilities overlap most."""
+    """The own label of a draw for each label of the reference, by their probabilities in the steps of the data."""
     inside = np.arange(np.shape(data.observed)[1]) < np.asarray(data.lengths)[:, None]
-    return optimal_assignment(-np.einsum("nk,nj->kj", reference[inside], state[inside])).role
+    return own_labels(np.einsum("nj,nk->jk", state[inside], reference[inside]))
 
 
 @quick_jit(calls=2**8)
-def _sampled(drawn: Any, model: Any, data: Any, reference: Any) -> tuple[Array, Array | None]:
+def _sampled(drawn: Any, model: Any, batch: Any, value: Any, reference: Any) -> tuple[Array, Array | None]:
     """Paths (draw, sequence, time), and probabilities of their labels where there is a reference."""
-    value = model.observed_value(data)
 
     def one(drawn: Any) -> Any:
-        chain = model.observation(drawn[0], data).within_truncation()
+        chain = model.likelihood(drawn[0], batch).within_truncation()
         path = chain.sample_path(drawn[1], value).path
         return path, None if reference is None else chain.smooth(value).state[..., : reference.shape[-1]]
 
@@ -169,11 +160,9 @@ def _sampled(drawn: Any, model: Any, data: Any, reference: Any) -> tuple[Array, 
 
 
 @quick_jit(calls=2**9)
-def _smoothed(draws: dict[str, Any], model: Any, data: Trajectories) -> tuple[Any, Any]:
-    value = model.observed_value(data)
-
+def _smoothed(draws: dict[str, Any], model: Any, batch: Any, value: Any) -> tuple[Any, Any]:
     def one(parameters):
-        chain = model.observation(parameters, data).within_truncation()
+        chain = model.likelihood(parameters, batch).within_truncation()
         state, pair = chain.smooth(value)[-2:]
         return state[..., : state.shape[-1] - chain.num_rest], pair.sum((-2, -1)) - jnp.trace(
             pair, axis1=-2, axis2=-1

@@ -1,9 +1,8 @@
 """Model objects, posteriors and checkpoints as files: arrays in an archive, structure as JSON, no pickles.
 
 A file is a NumPy ``.npz`` archive with a member ``structure``, the JSON of a nested record, and one member per array.
-Only the classes of `saved_classes`, distributions of this package and of numpyro, and models of the user's own that are
-already defined, are rebuilt, so that reading a file runs no foreign code. Classes are recorded by public tags,
-``ethogram.RoleHMM``, and may move. Files are written whole or not at all.
+Only the classes of `saved_classes` are rebuilt, so that reading a file runs no foreign code. Files are written whole or
+not at all, and the checksums of the archive find damage.
 """
 
 from __future__ import annotations
@@ -20,14 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpyro.distributions import Distribution
 
-from ethogram.inference.saved_classes import (
-    ADDED_LATER,
-    PACKAGE,
-    find_class,
-    find_distribution,
-    of_older_files,
-    tag_of,
-)
+from ethogram.inference.saved_classes import PACKAGE, find_class, find_distribution, tag_of
 from ethogram.models.held_warnings import held_warnings
 from ethogram.models.whole_files import replacing
 
@@ -72,8 +64,8 @@ def read(path: str | os.PathLike) -> Any:
     FileNotFoundError
         If there is no such file.
     ValueError
-        If the file is truncated or was not written by :func:`write`, a field or an array is missing or left over, or
-        a constructor raises an error; the message names the file and the field.
+        If the file is damaged or was not written by :func:`write`, or a constructor raises an error; the message names
+        the file and the place in it.
     """
     path = os.fspath(path)
     if os.path.isdir(path):
@@ -90,14 +82,10 @@ def read(path: str | os.PathLike) -> Any:
     try:
         if form != FORMAT:
             raise ValueError(f"its format is {form!r}, not {FORMAT!r}")
-        left = dict(arrays)
         with held_warnings():  # constructors warned when the object was first built
-            found = _decode(content, arrays, left, "content")
-        if left:
-            raise ValueError(f"it has the array {min(left)}, which belongs to no field")
+            return _decode(content, arrays, "content")
     except Exception as error:
         raise ValueError(f"{path} cannot be read: {error}") from error
-    return found
 
 
 def fingerprint(*content: Any) -> str:
@@ -141,33 +129,25 @@ def _encode(value: Any, arrays: dict[str, np.ndarray], own_only: bool) -> Any:
     if type(value) in (list, tuple):
         return {type(value).__name__: [inner(item) for item in value]}
     raise TypeError(
-        f"{type(value).__name__} cannot be saved: it is neither an array nor an object of {PACKAGE}, nor a model of "
-        "your own that inherits from ConjugateModel"
+        f"{type(value).__name__} cannot be saved: it is neither an array nor an object of {PACKAGE}, nor a model "
+        "object of your own"
     )
 
 
-def _decode(value: Any, arrays: dict[str, np.ndarray], left: dict[str, np.ndarray], place: str) -> Any:
-    """The value of a record; objects by their constructors. Arrays that are used are taken out of `left`."""
+def _decode(value: Any, arrays: dict[str, np.ndarray], place: str) -> Any:
+    """The value of a record; objects by their constructors."""
 
     def inner(item, name):
-        return _decode(item, arrays, left, f"{place}{name}")
+        return _decode(item, arrays, f"{place}{name}")
 
-    def fields(items, expected):
-        expected, given = list(expected), list(items) if isinstance(items, dict) else []
-        for name in [*expected, *given]:
-            if name not in given or name not in expected:
-                fault = "is missing" if name in expected else "is not one of its fields"
-                raise ValueError(f"{place}.{name} {fault}: expected {', '.join(expected)}")
-        return {name: inner(items[name], f".{name}") for name in expected}
+    def fields(items):
+        return {name: inner(item, f".{name}") for name, item in items.items()}
 
     if not isinstance(value, dict):
         return value
     if "array" in value:
-        name, device = value["array"], value.get("device")
-        if name not in arrays or not isinstance(device, bool):
-            raise ValueError(f"{place} should be the array {name}, which the file does not have")
-        left.pop(name, None)
-        return jax.device_put(arrays[name]) if device else arrays[name]
+        array = arrays[value["array"]]
+        return jax.device_put(array) if value["device"] else array
     if "dict" in value:
         pairs = [(inner(key, " (a key)"), item) for key, item in value["dict"]]
         return {key: inner(item, f"[{key!r}]") for key, item in pairs}
@@ -175,51 +155,30 @@ def _decode(value: Any, arrays: dict[str, np.ndarray], left: dict[str, np.ndarra
         if kind in value:
             return make(inner(item, f"[{number}]") for number, item in enumerate(value[kind]))
     if "key" in value:
-        data = inner(value["key"], "")
-        return _built(
-            place, "a key", lambda: jax.random.wrap_key_data(jax.device_put(data), impl=value["impl"])
-        )
+        data = jax.device_put(inner(value["key"], ""))
+        return _built(place, "a key", lambda: jax.random.wrap_key_data(data, impl=value["impl"]))
     if "distribution" in value:
-        law = find_distribution(value["distribution"])
-        arguments = fields(value["arguments"], law.arg_constraints)
-        return _built(place, value["distribution"], lambda: law(**arguments, validate_args=True))
-    if "named" in value:
-        cls: Any = find_class(value["named"])
-        if not hasattr(cls, "_fields"):
-            raise ValueError(f"{place} is {value['named']}, not a named tuple as the file says")
-        given = value["fields"]
-        later = ADDED_LATER.get(cls.__name__, ())
-        expected = [name for name in cls._fields if name in given or name not in later]
-        return cls(**fields(given, expected))
-    if "object" not in value:
-        raise ValueError(f"{place} is of a kind that ethogram does not write")
-    cls = find_class(value["object"])
-    if not dataclasses.is_dataclass(cls):
-        raise ValueError(f"{place} is {value['object']}, not an object as the file says")
-    build: Any = cls
-    later = ADDED_LATER.get(build.__name__, ())
-    own = [
-        field for field in dataclasses.fields(cls) if field.name in value["fields"] or field.name not in later
-    ]
-    read = fields(value["fields"], [field.name for field in own])
-    given = {field.name: read[field.name] for field in own if field.init}
-    given |= of_older_files(build.__name__, given)
-    made = _built(place, value["object"], lambda: build(**given))
-    for (
-        field
-    ) in own:  # what was saved is what the constructor made: it may neither broadcast nor derive another
-        before, after = read[field.name], getattr(made, field.name)
-        shapes = [np.shape(x) if hasattr(x, "shape") else None for x in (before, after)]
-        if shapes[0] not in (None, shapes[1]):
-            raise ValueError(f"{place}.{field.name} has shape {shapes[0]}, expected {shapes[1]}")
-        if not field.init and before != after:
-            raise ValueError(f"{place}.{field.name} is {before!r}, expected {after!r}")
-    return made
+        cls: Any = find_distribution(value["distribution"])
+        return _built(place, cls.__name__, lambda: cls(**fields(value["arguments"]), validate_args=True))
+    for kind in ("named", "object"):
+        if kind in value:
+            return _object(find_class(value[kind]), fields(value["fields"]), place)
+    raise ValueError(f"{place} has an unknown record type: {', '.join(value)}")
 
 
-def _built(place: str, what: str, make: Callable[[], Any]) -> Any:
+def _object(cls: Any, given: dict[str, Any], place: str) -> Any:
+    """A named tuple of all its fields, or a model object of those that its constructor takes."""
+    names = getattr(cls, "_fields", None) or [field.name for field in dataclasses.fields(cls)]
+    if {*given} != {*names}:
+        raise ValueError(f"{place} has the fields {', '.join(given)}, expected {', '.join(names)}")
+    if not hasattr(cls, "_fields"):
+        given = {field.name: given[field.name] for field in dataclasses.fields(cls) if field.init}
+    return _built(place, cls.__name__, lambda: cls(**given))
+
+
+def _built(place: str, name: str, make: Callable[[], Any]) -> Any:
     """What a constructor makes; a ValueError that names the place in the file where it raises one."""
     try:
         return make()
     except Exception as error:
-        raise ValueError(f"{place} is no valid {what.rpartition(':')[2]}: {error}") from error
+        raise ValueError(f"{place} is no valid {name}: {error}") from error

@@ -33,7 +33,6 @@ __all__ = [
     "read_features",
     "read_positive",
     "read_reals",
-    "refuse",
     "refuse_fork",
     "require",
     "require_covariance",
@@ -165,8 +164,8 @@ def as_list(name: str, value: Any, what: str = "one array per sequence") -> list
     return list(value)
 
 
-def warn_user(message: str) -> None:
-    """Give a UserWarning that blames the first line outside the package, unless `held_warnings` keeps it."""
+def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
+    """Give a warning that blames the first line outside the package, unless `held_warnings` keeps it."""
     if hold(message):
         return
     frame, level = sys._getframe(), 1
@@ -176,7 +175,7 @@ def warn_user(message: str) -> None:
         in ("ethogram", "numpyro", "jaxtyping", "beartype")
     ):
         frame, level = frame.f_back, level + 1
-    warnings.warn(message, UserWarning, stacklevel=level)
+    warnings.warn(message, category, stacklevel=level)
 
 
 def is_concrete(*values: Any) -> bool:
@@ -293,29 +292,30 @@ def read_positive(fix: str, **parameters: Any) -> list[Array]:
     return [concretely(lambda xp, x: xp.broadcast_to(x, batch), value) for value in values]
 
 
-def require_representable(name: str, value: Any, dtype: Any = None) -> None:
-    """Raise ValueError where a finite real is infinite as a ``dtype``, by default that of JAX's precision."""
+def require_representable(name: str, value: Any, dtype: Any = None, where: Any = True) -> None:
+    """Raise ValueError where a finite real is infinite as a ``dtype``, by default that of JAX's precision.
+
+    Entries that are not in the mask `where` may be anything.
+    """
     host = np.asarray(value)
     dtype = jax.dtypes.canonicalize_dtype(host.dtype if dtype is None else dtype)
-    if host.dtype.itemsize > dtype.itemsize:
-        inside = ~(np.abs(host) > float(jnp.finfo(dtype).max)) | np.isinf(host)
+    most = float(jnp.finfo(dtype).max)
+    finite = np.isfinite(host) & where if host.dtype.itemsize > dtype.itemsize else np.False_
+    if max(np.max(host, where=finite, initial=0), -np.min(host, where=finite, initial=0)) > most:
+        inside = ~finite | (np.abs(host) <= most)
         require(inside, name, host, f"is beyond the range of {dtype}", "rescale it, or set jax_enable_x64")
 
 
-def require(good: Any, name: str, value: Any, fault: str, fix: str) -> None:
-    """Raise ValueError ``NAME[PLACE] FAULT (it is VALUE): CURE`` at the first False of ``good``.
+def require(good: Any, name: str, value: Any, fault: str, fix: str | None = None) -> None:
+    """Raise ValueError ``NAME[PLACE] FAULT (it is VALUE): FIX`` at the first False of ``good``.
 
-    ``good`` has the leading axes of ``value``.
+    ``NAME[PLACE] is VALUE FAULT`` without a fix. ``good`` has the leading axes of ``value``.
     """
     for at in np.argwhere(~np.asarray(good))[:1].tolist():
-        came = np.array2string(np.asarray(value)[tuple(at)], separator=", ")
-        raise ValueError(f"{name}{at or ''} {fault} (it is {came}): {fix}")
-
-
-def refuse(wrong: Any, name: str, values: Any, fault: str) -> None:
-    """Raise ValueError ``NAME[PLACE] is VALUE`` and ``fault`` at the first True of ``wrong``."""
-    for at in np.argwhere(wrong)[:1].tolist():
-        raise ValueError(f"{name}{at or ''} is {values[tuple(at)]}{fault}")
+        came, place = np.asarray(value)[tuple(at)], f"{name}{at or ''}"
+        if fix is None:
+            raise ValueError(f"{place} is {came}{fault}")
+        raise ValueError(f"{place} {fault} (it is {np.array2string(came, separator=', ')}): {fix}")
 
 
 def require_kind(name: str, array: Any, kinds: str, fix: str) -> None:

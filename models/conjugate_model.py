@@ -8,8 +8,8 @@ overrides the hooks it needs. A misspelt hook raises an error when the class is 
 from __future__ import annotations
 
 import abc
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import numpy as np
@@ -22,18 +22,87 @@ from ethogram.models.data import trajectories
 from ethogram.models.data.checks import is_readable
 from ethogram.models.data.gaps import require_complete
 from ethogram.models.data.padding import is_nan
-from ethogram.models.data.trajectories import Trajectories
+from ethogram.models.data.trajectories import Metadata, Trajectories
 from ethogram.models.families.conjugate_block import ConjugateBlock
 from ethogram.models.families.exponential_family import natural_step, total_kl
 from ethogram.models.hooks import HasHooks, overrides
+from ethogram.models.model_object import model_object, static_field
 
-__all__ = ["ConjugateModel", "Exportable", "overrides", "require_informative", "steps_by_entry"]
+__all__ = [
+    "ConjugateModel",
+    "EStep",
+    "Entries",
+    "Exportable",
+    "bound_model",
+    "exact_e_step",
+    "group_size",
+    "log_likelihood",
+    "overrides",
+    "require_informative",
+    "steps_by_entry",
+    "unlabelled",
+]
+
+
+@model_object
+class Entries:
+    """Data as the likelihood of a model reads them; an entry is what is scored on its own.
+
+    Attributes
+    ----------
+    value : (entry, ...), what the distribution of the data is evaluated at.
+    batch : what `likelihood` takes beside the parameters, such as lengths and covariates: a pytree of arrays.
+    sequences : (group, agent), numbers of the sequences behind each entry; None where entries are no groups.
+    unit : what an entry is.
+    """
+
+    value: Any
+    batch: Any
+    sequences: Int[np.ndarray, "group agent"] | None = None
+    unit: str = static_field(default="sequence")
+
+
+class EStep(NamedTuple):
+    """Local step of a model: q(z) of a batch, given the expected log potentials, as a pair of pure functions.
+
+    Most models have the exact step of :func:`exact_e_step`. One that improves on the q(z) of the iteration before has
+    a local state, and returns a lower bound on the log normaliser with the statistics under the q(z) that attains it.
+
+    Attributes
+    ----------
+    init : ``init(batch) -> local``, the local state before iteration 0, a pytree of arrays.
+    step : ``step(expected, batch, local, iteration) -> (value, statistics, local)``: the (bound on the) summed log
+        normaliser, its gradient by `expected`, and the local state of the next iteration. Iterations count from 0.
+    period : coordinate ascent compares the ELBOs of iterations 0, `period`, ... with those before, to see whether it
+        has converged. More than 1 where steps are better in some iterations than in others.
+    costly : whether each time step is so much work that padding costs more than compiling another shape.
+    """
+
+    init: Callable[[Any], Any]
+    step: Callable[[Any, Any, Any, Any], tuple[Array, Any, Any]]
+    period: int = 1
+    costly: bool = False
+
+
+def exact_e_step(log_normalizer: Callable[[Any, Any], Array]) -> EStep:
+    """The exact step: statistics are the gradient of ``log_normalizer(expected, batch)``; no local state."""
+
+    def step(expected: Any, batch: Any, local: Any, iteration: Any) -> tuple[Array, Any, Any]:
+        value, statistics = jax.value_and_grad(log_normalizer)(expected, batch)
+        return value, statistics, local
+
+    return EStep(lambda batch: (), step)
+
+
+def group_size(batch: Any) -> int:
+    """How many consecutive sequences of an arranged batch are scored jointly: its `num_agents`, 1 where it has none."""
+    return getattr(batch, "num_agents", 1)
 
 
 class Exportable(HasHooks, declares_hooks=True):
     """A model that describes its sites and scores its data; base class for ``to_arviz``.
 
-    All hooks are optional. Without `observation`, log likelihoods and predictions come from the numpyro model.
+    All hooks are optional. Without `likelihood` draws can be exported, but not scored.
 
     Attributes
     ----------
@@ -43,6 +112,11 @@ class Exportable(HasHooks, declares_hooks=True):
 
     observed_site: ClassVar[str] = "observations"
     label_dims: ClassVar[tuple[str, ...]] = ("state", "next_state")
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether the model has all that `likelihood` takes from training data, by `bind`. Default True."""
+        return True
 
     def check(self, data: Any) -> Any:
         """Raise ValueError or TypeError unless `data` fit the model; called once a fit and once an export.
@@ -54,37 +128,37 @@ class Exportable(HasHooks, declares_hooks=True):
             trajectories.check(data)
             require_complete(data, f"{type(self).__name__} takes")
 
-    def bound_to(self, data: Any) -> Any:
-        """The model with the structure it takes from `data`. Default: the model itself."""
+    def bind(self, data: Any) -> Any:
+        """The model with the structure that it takes from the training data. Default: the model itself."""
         return self
 
-    def scoring_model(self) -> Any:
-        """The numpyro model that scores draws of the sites. Default: the model itself."""
-        return self
+    def entries(self, data: Any) -> Entries:
+        """The data as `likelihood` reads them, with everything that has to be known outside of compiled code.
 
-    def observation(self, parameters: dict[str, Any], data: Any) -> Any:
-        """Distribution of the data given parameters by site, one batch entry per sequence (or a group)."""
-        raise NotImplementedError(f"{type(self).__name__} has no method observation")
-
-    def observed_value(self, data: Any) -> Array:
-        """The data as a value of `observation`."""
-        raise NotImplementedError(f"{type(self).__name__} has no method observed_value")
-
-    def log_prob_of_condition(self, parameters: dict[str, Any], data: Any) -> Any:
-        """Log probability, by batch entry, of a condition that `observation` scores with the data: distinct roles, say.
-
-        Held-out scores and exported log likelihoods subtract it. Default 0: there is none.
+        Default: the field of the data that `observed_site` names is the value, and the data themselves are the batch,
+        without labels, times and metadata.
         """
-        return 0.0
+        value = getattr(data, self.observed_site)
+        return Entries(value, unlabelled(data) if isinstance(data, Trajectories) else data)
 
-    def informative_steps(self, data: Any) -> Bool[np.ndarray, "sequence time"]:
+    def likelihood(self, parameters: dict[str, Any], batch: Any) -> Any:
+        r"""Numpyro distribution of the data given parameters: samplers, scores, exports and predictions use it.
+
+        Its batch entries are those of `entries`. A `LatentChain` has scores step by step, state probabilities and
+        forecasts, too. A distribution that is joint with an event D, on which scores are conditioned, has a method
+        ``log_prob_of_condition()``, :math:`\ln p(D)` by entry.
+
+        Parameters
+        ----------
+        parameters : by site.
+        batch : of the data, as `entries` gives it; arrays may be traced.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no method likelihood")
+
+    def informative_steps(self, data: Any) -> Bool[np.ndarray, "sequence *time"]:
         """Which steps say something about the parameters. Default: those observed."""
         inside = np.arange(data.observed.shape[1]) < np.asarray(data.lengths)[:, None]
         return np.asarray(data.observed) & inside
-
-    def grouped_sequences(self, data: Any) -> Int[np.ndarray, "group agent"] | None:
-        """Sequence numbers behind each batch entry of `observation`. Default None: one sequence per entry."""
-        return None
 
     def switches_labels(self) -> bool:
         """Whether chains may switch the labels of hidden states, so that those of draws are matched.
@@ -101,19 +175,15 @@ class Exportable(HasHooks, declares_hooks=True):
     def has_labels(self) -> bool:
         """Whether draws have labels of hidden states. Default: sites have `label_dims`, and data a density."""
         labelled = any({*self.label_dims} & {*dims} for dims in self.site_dims().values())
-        return labelled and overrides(self, "observation")
+        return labelled and overrides(self, "likelihood")
 
     def needed_sites(self) -> Sequence[str]:
-        """Sites that `observation` reads from its `parameters`. Default: those of `site_dims`."""
+        """Sites that `likelihood` reads from its `parameters`. Default: those of `site_dims`."""
         return tuple(self.site_dims())
 
-    def site_coords(self) -> Mapping[str, Any]:
-        """Coordinates by dim. Default: none."""
-        return {}
-
     def site_layout(self, data: Any) -> tuple[Mapping[str, Sequence[str]], Mapping[str, Any]]:
-        """Dims and coordinates, where they depend on `data` (or None). Default: `site_dims` and `site_coords`."""
-        return self.site_dims(), self.site_coords()
+        """Dims of the sites, and coordinates by dim, given `data` or None. Default: `site_dims`, and none."""
+        return self.site_dims(), {}
 
 
 class ConjugateModel(Exportable, abc.ABC, declares_hooks=True):
@@ -127,12 +197,9 @@ class ConjugateModel(Exportable, abc.ABC, declares_hooks=True):
         kinds that it knows; ``"prior"``, a local step at parameters drawn from the prior, needs no hook.
     moves_keep_number : whether states that no step uses cost the bound something, as where their number is fixed: a
         search then moves a state from where it is merged away to where another is split, and is off unless asked for.
-    settle_every : coordinate ascent compares the ELBOs of iterations 0, `settle_every`, ... with those before, to see
-        whether it has converged. More than 1 where the local step is better in some iterations than in others.
     """
 
     start_kinds: ClassVar[tuple[str, ...]] = ("prior",)
-    settle_every: ClassVar[int] = 1
     moves_keep_number: ClassVar[bool] = True
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -158,43 +225,17 @@ class ConjugateModel(Exportable, abc.ABC, declares_hooks=True):
         batch : data as `arrange` gives them; empty sequences add nothing.
         """
 
-    def local_step(
-        self, expected: dict[str, Any], batch: Any, carried: Any, step: Any
-    ) -> tuple[Array, dict[str, Any], Any]:
-        """Value of `log_normalizer`, its gradient, and what the next iteration is handed.
-
-        A model whose local step improves on that of the iteration before overrides this and `carried`, and returns a
-        lower bound on the log normaliser with the statistics under the q(z) that attains it. Default: nothing is
-        carried.
-
-        Parameters
-        ----------
-        expected, batch : as in `log_normalizer`.
-        carried : as `carried` gives it, or the iteration before.
-        step : number of the iteration, from 0.
-        """
-        value, statistics = jax.value_and_grad(lambda e: self.log_normalizer(e, batch))(expected)
-        return value, statistics, carried
-
-    def carried(self, batch: Any) -> Any:
-        """What `local_step` is handed in iteration 0: a pytree of arrays. Default: nothing."""
-        return ()
-
-    def steps_are_costly(self, data: Any) -> bool:
-        """Whether padding costs more than compiling, since every step of the data is so much work. Default False."""
-        return False
+    @property
+    def e_step(self) -> EStep:
+        """The local step. Default: the exact one, by the gradient of `log_normalizer`."""
+        return exact_e_step(self.log_normalizer)
 
     def arrange(self, data: Any) -> Any:
-        """Data as a pytree whose arrays lead with the sequence axis, then time. Default: the data themselves."""
+        """Data as a pytree of arrays (sequence,) and (sequence, time, ...). Default: the data themselves.
+
+        Where the agents of a group, as consecutive sequences, are scored jointly, the pytree has their `num_agents`.
+        """
         return data
-
-    def joint_sequences(self, batch: Any) -> int:
-        """How many consecutive sequences of an arranged batch are scored jointly. Default 1."""
-        return 1
-
-    def bind(self, data: Any) -> Any:
-        """The model with the structure it takes from the training data. Default: the model itself."""
-        return self
 
     def with_prior_of(self, earlier: Any) -> Any:
         """The model with what `bind` would take from the data taken from a bound model, whose fit this one continues.
@@ -306,12 +347,31 @@ class ConjugateModel(Exportable, abc.ABC, declares_hooks=True):
         raise NotImplementedError(f"{type(self).__name__} has no method chain_of_steps")
 
 
-def steps_by_entry(model: Exportable, data: Trajectories) -> Int[np.ndarray, "entry"]:
-    """Informative steps of each batch entry of the observation: of a sequence, or of a group that is scored jointly.
+def unlabelled(data: Trajectories) -> Trajectories:
+    """Trajectories without labels, times and metadata, which would be part of compiled programs or copied in vain."""
+    return data._replace(agent=None, group=None, subject=None, times=None, metadata=Metadata())
+
+
+def bound_model(model: Any, data: Any) -> Any:
+    """The model itself where it is bound to data, else bound to these."""
+    return model if model.is_bound else model.bind(data)
+
+
+def log_likelihood(model: Any, parameters: dict[str, Any], batch: Any, value: Any) -> Array:
+    """Log likelihood of every entry in nats, given the condition if there is one: of distinct roles, say."""
+    distribution = model.likelihood(parameters, batch)
+    condition = getattr(distribution, "log_prob_of_condition", None)
+    return distribution.log_prob(value) if condition is None else distribution.log_prob(value) - condition()
+
+
+def steps_by_entry(model: Exportable, data: Any, entries: Entries | None = None) -> Int[np.ndarray, "entry"]:
+    """Informative steps of each entry: of a sequence, or of a group that is scored jointly.
 
     An entry without any has the same log likelihood at all parameters, and counts as none in scores.
     """
-    steps, groups = model.informative_steps(data).sum(axis=1), model.grouped_sequences(data)
+    known = np.asarray(model.informative_steps(data))
+    steps = known.reshape(len(known), -1).sum(axis=1)
+    groups = (model.entries(data) if entries is None else entries).sequences
     return steps if groups is None else steps[groups].sum(axis=1)
 
 

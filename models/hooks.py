@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 __all__ = ["HasHooks", "overrides"]
 
-CLOSE = 0.8
+CLOSE = 0.82
 """Similarity (`difflib.SequenceMatcher.ratio`) from which on a name counts as a misspelt hook."""
 
 

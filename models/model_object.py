@@ -14,9 +14,12 @@ import jax
 
 from ethogram.models.printing import short_repr
 
-__all__ = ["model_object", "static_field"]
+__all__ = ["DEFINED", "model_object", "static_field"]
 
 T = TypeVar("T")
+
+DEFINED: dict[str, type] = {}
+"""Model objects that are defined, by ``module:Name``: files may hold them, and of other modules no others."""
 
 
 def static_field(**options: Any) -> Any:
@@ -47,4 +50,5 @@ def model_object(cls: type[T]) -> type[T]:
         return obj
 
     jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
+    DEFINED[f"{cls.__module__}:{cls.__qualname__}"] = cls
     return cls

@@ -1,18 +1,18 @@
 """Optimal one-to-one assignment by costs, with its margin over the second-best map.
 
-Le, Yue, Carr, Lucey (2017), Algorithm 4, assigns agents to roles by it; the margin is ours.
+Le, Yue, Carr, Lucey (2017), Algorithm 4, assigns agents to roles by it; the margin is original to this package.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import ArrayLike
 
-from ethogram.models.arguments import refuse
+from ethogram.models.arguments import require
 from ethogram.models.printing import short_repr
 
 __all__ = ["Assignment", "checked_costs", "optimal_assignment", "ranked_assignment"]
@@ -39,9 +39,8 @@ def optimal_assignment(cost: ArrayLike) -> Assignment:
 
     .. math:: \min_\sigma \sum_a C_{a, \sigma(a)}
 
-    over the injective maps :math:`\sigma`. Of maps that tie (equal costs as correctly rounded sums) the
-    lexicographically smallest vector of roles is returned. The second-best map lacks a pair of the best one, so it
-    is the best of the maps that each forbid one such pair.
+    over the injective maps :math:`\sigma`. The second-best map lacks a pair of the best one, so it is the best of the
+    maps that each forbid one such pair. Where maps tie, which of them is returned is left to the solver.
 
     Parameters
     ----------
@@ -96,7 +95,7 @@ def checked_costs(cost: ArrayLike) -> Float[np.ndarray, "*batch agent role"]:
             f"a one-to-one map needs at least {num_agents} roles"
         )
     bad = np.isnan(costs) | np.isneginf(costs)
-    refuse(bad, "cost", costs, ": give finite costs, or inf for a forbidden pair")
+    require(~bad, "cost", costs, ": give finite costs, or inf for a forbidden pair")
     return costs
 
 
@@ -107,13 +106,14 @@ def ranked_assignment(cost: Float[np.ndarray, "agent role"]) -> tuple[np.ndarray
         return None
     second = math.inf
     for agent in range(len(cost)):
-        other = _cheapest(_forbid(cost, agent, best[0][agent]))
+        without = cost.copy()
+        without[agent, best[0][agent]] = np.inf
+        other = _cheapest(without)
         if other is not None:
             # The solver's sums round, so that it can take two near ties in the wrong order.
             best, other = (other, best) if other[1] < best[1] else (best, other)
             second = min(second, other[1])
-    role, total = best
-    return (_first_of_ties(cost, role, total) if second == total else role), total, second - total
+    return *best, second - best[1]
 
 
 def _cheapest(cost: Float[np.ndarray, "agent role"]) -> tuple[np.ndarray, float] | None:
@@ -124,21 +124,3 @@ def _cheapest(cost: Float[np.ndarray, "agent role"]) -> tuple[np.ndarray, float]
     except ValueError:  # infeasible: NaN and -inf were refused before
         return None
     return role, math.fsum(cost[agents, role])
-
-
-def _forbid(cost: Float[np.ndarray, "agent role"], agent: int, roles: Any) -> Float[np.ndarray, "agent role"]:
-    changed = cost.copy()
-    changed[agent, roles] = np.inf
-    return changed
-
-
-def _first_of_ties(cost: Float[np.ndarray, "agent role"], role: np.ndarray, total: float) -> np.ndarray:
-    """Lexicographically smallest map of cost `total`, from any map `role` of that cost."""
-    for agent in range(len(cost)):
-        for smaller in range(role[agent]):
-            found = _cheapest(_forbid(cost, agent, np.arange(cost.shape[1]) != smaller))
-            if found is not None and found[1] <= total:
-                role = found[0]
-                break
-        cost = _forbid(cost, agent, np.arange(cost.shape[1]) != role[agent])
-    return role

@@ -31,7 +31,7 @@ from ethogram.inference.roles import (
 )
 from ethogram.models.data.trajectories import Trajectories, valid_steps
 from ethogram.models.emissions import GaussianEmission
-from ethogram.models.roles import RoleHMM, role_couplings
+from ethogram.models.roles import RoleHMM, per_frame
 
 __all__ = ["measure"]
 
@@ -144,7 +144,7 @@ def _five(places: tuple[int, ...], seed: int, restarts: int, quick: bool) -> dic
     if quick:
         data = data.take(np.asarray(data.group) < 3)
     model = _model(len(places), exclusive="per_frame")
-    with mock.patch.object(role_couplings, "MAX_MAPS", 1):
+    with mock.patch.object(per_frame, "MAX_MAPS", 1):
         jax.clear_caches()
         fit = _fit(model, data, seed, restarts, 20 if quick else 100)
         path = infer_roles(fit, data).path

@@ -142,7 +142,7 @@ def _rows(
 def _log_likelihood(fit: Any, test: Trajectories) -> np.ndarray:
     """Log predictive density of every test trace at posterior means."""
     model, mean = fit.posterior.model, fit.posterior.mean()
-    return np.asarray(model.observation(mean, test).log_prob(model.observed_value(test)))
+    return np.asarray(model.likelihood(mean, test).log_prob(model.entries(test).value))
 
 
 def _checks(rows: list[dict[str, Any]], sizes: Sizes) -> list[dict[str, Any]]:

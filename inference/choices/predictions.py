@@ -16,7 +16,7 @@ from jaxtyping import Array, Float
 from numpy.typing import ArrayLike
 
 from ethogram.inference.convergence import grouped_draws, warn_of_convergence
-from ethogram.models.arguments import is_concrete, refuse, require_integer, require_key
+from ethogram.models.arguments import is_concrete, require, require_integer, require_key
 from ethogram.models.choices.decisions import Decisions, HostOrDevice, weights_of
 from ethogram.models.choices.noisy_mdp import ChoiceProblem, NoisyMDP
 from ethogram.models.choices.probit_choice import ProbitChoice
@@ -98,7 +98,7 @@ def choice_error(predicted: ArrayLike, data: Decisions) -> float:
         raise TypeError(f"predicted has dtype {predicted.dtype}: pass indices of options")
     options = np.arange(data.legal.shape[1])
     fix = f", not an option: pass indices from 0 to {options[-1]}"
-    refuse(~np.isin(predicted, options), "predicted", predicted, fix)
+    require(np.isin(predicted, options), "predicted", predicted, fix)
     return float(np.average(predicted != chosen, weights=_counts(data)))
 
 
@@ -154,7 +154,7 @@ def calibration(probabilities: ArrayLike, data: Decisions, num_bins: int = 10) -
     probabilities, legal = np.asarray(probabilities, float), np.asarray(data.legal)
     _require_shape("probabilities", probabilities, legal.shape, "(decision, option)")
     wrong = legal & ~((probabilities >= 0) & (probabilities <= 1))
-    refuse(wrong, "probabilities", probabilities, ": pass probabilities in [0, 1]")
+    require(~wrong, "probabilities", probabilities, ": pass probabilities in [0, 1]")
     require_integer("num_bins", num_bins, 1)
     weight = _counts(data)[:, None] * legal
     counted = weight > 0

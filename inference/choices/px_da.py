@@ -31,7 +31,7 @@ from ethogram.inference.choices.gibbs_sweep import (
     sweep,
     with_prior,
 )
-from ethogram.models.arguments import is_concrete, refuse, require_integer, require_key, require_one_of
+from ethogram.models.arguments import is_concrete, require, require_integer, require_key, require_one_of
 from ethogram.models.choices.checks import digest, namespace
 from ethogram.models.choices.decisions import Decisions, HostOrDevice
 from ethogram.models.choices.noisy_mdp import ChoiceProblem, NoisyMDP
@@ -239,7 +239,7 @@ class PXDA(MCMCKernel):
         data, rows = checked.data, np.arange(checked.data.num_decisions)
         if data.weight is not None:
             fix = ": PXDA repeats decisions, and takes integer weights only; use NUTS for others"
-            refuse(np.asarray(data.weight, float) % 1 != 0, "weight", data.weight, fix)
+            require(np.asarray(data.weight, float) % 1 == 0, "weight", data.weight, fix)
             rows = np.repeat(rows, np.asarray(data.weight).astype(int))
         design, legal, choice = (np.asarray(part)[rows] for part in (checked.design, data.legal, data.choice))
         move = MOVES[self.moves]

@@ -60,7 +60,7 @@ def gibbs_draws(
     given = jax.tree.map(lambda x: np.broadcast_to(x, (chains, *np.shape(x))), blocks)
     sites, paths = [], []
     for left, one in reversed(list(enumerate(jax.random.split(key, FIRST + BETWEEN * (rounds - 1))))):
-        each = {name: given[name].draw_on_host(random, 1) for name in sorted(blocks)}
+        each = {name: given[name].sample_numpy(random, 1) for name in sorted(blocks)}
         drawn = jax.tree.map(lambda x: x[0], each)
         given, found = _swept(model, blocks, prior, batch, drawn, jax.random.split(one, chains))
         if left % BETWEEN == 0 and left < BETWEEN * rounds:

@@ -52,8 +52,19 @@ def _up(number: int, least: int, ratio: float) -> int:
 
 
 def num_steps_of(batch: Any) -> int:
-    """Steps of an arranged batch of arrays (sequence, ...) and (sequence, time, ...); 1 without any of the latter."""
-    return max((x.shape[1] for x in jax.tree.leaves(batch) if x.ndim > 1), default=1)
+    """Steps of an arranged batch of arrays (sequence,) and (sequence, time, ...); 1 without any of the latter.
+
+    A ValueError where the second axes differ: time could not be told from another axis.
+    """
+    leaves = jax.tree_util.tree_leaves_with_path(batch)
+    steps = {jax.tree_util.keystr(path): x.shape[1] for path, x in leaves if x.ndim > 1}
+    if len({*steps.values()}) > 1:
+        came = ", ".join(f"{name} with {count}" for name, count in steps.items())
+        raise ValueError(
+            f"arrange gives arrays of different steps, {came}: their axes are (sequence,) or (sequence, time, ...); "
+            "give numbers of a whole sequence the axes (sequence, time, number)"
+        )
+    return next(iter(steps.values()), 1)
 
 
 def pad_batch(batch: Any, num_sequences: int, num_steps: int) -> Any:
@@ -61,14 +72,14 @@ def pad_batch(batch: Any, num_sequences: int, num_steps: int) -> Any:
 
     Parameters
     ----------
-    batch : pytree of arrays (sequence, ...) and (sequence, time, ...), as a model's ``arrange`` gives it.
+    batch : pytree of arrays (sequence,) and (sequence, time, ...), as a model's ``arrange`` gives it.
     num_sequences, num_steps : padded sizes.
     """
     longest = num_steps_of(batch)
 
     def padded(x):
         more = [(0, num_sequences - x.shape[0])] + [(0, 0)] * (x.ndim - 1)
-        if x.ndim > 1 and x.shape[1] == longest:
+        if x.ndim > 1:
             more[1] = (0, num_steps - longest)
         return jax.device_put(np.pad(np.asarray(x), more)) if np.any(more) else x
 

@@ -16,7 +16,8 @@ from ethogram.inference import storage
 from ethogram.inference.draws import Draws, ExportsDraws, draw_in_chunks, one_chain, variational_attributes
 from ethogram.models.arguments import is_concrete, refuse_fork, require_integer, require_key
 from ethogram.models.conjugate_model import ConjugateModel
-from ethogram.models.families.exponential_family import ConjugateBlock, expected_statistics
+from ethogram.models.families.conjugate_block import ConjugateBlock, require_finite
+from ethogram.models.families.exponential_family import expected_statistics
 from ethogram.models.families.numpyro_sites import by_site
 from ethogram.models.model_object import model_object
 from ethogram.models.numpy_generator import numpy_generator
@@ -84,7 +85,7 @@ class ConjugatePosterior:
         """Independent draws from q in one chain, made by NumPy on the host, which compiles nothing."""
         generators = numpy_generator(key).spawn(len(self.blocks))
         drawn = {
-            name: self.blocks[name].draw_on_host(random, num_draws)
+            name: self.blocks[name].sample_numpy(random, num_draws)
             for name, random in zip(sorted(self.blocks), generators, strict=True)
         }
         return Draws(
@@ -137,7 +138,10 @@ class ConjugateResult(NamedTuple):
 
 
 def check_blocks(model: Any, blocks: Any, place: str = "blocks") -> None:
-    """Raise ValueError or TypeError unless blocks are proper, and shaped as ``model.prior()``; traced ones pass."""
+    """Raise ValueError or TypeError unless blocks are finite, in the tree, shapes and dtypes of ``model.prior()``.
+
+    Traced ones pass.
+    """
     if not isinstance(blocks, dict):
         raise TypeError(f"{place} is {type(blocks).__name__}: give a dict of conjugate blocks by name")
     if not is_concrete(*jax.tree.leaves((model, blocks))):
@@ -149,14 +153,23 @@ def check_blocks(model: Any, blocks: Any, place: str = "blocks") -> None:
         raise ValueError(f"{place} has {sorted(blocks)}, but the prior of the model has {sorted(prior)}")
     for name, block in blocks.items():
         here, like = f"{place}[{name!r}]", prior[name]
-        if not isinstance(block, ConjugateBlock):
-            raise TypeError(f"{here} is {type(block).__name__}: give a conjugate block")
-        shapes, expected = ([np.shape(x) for x in jax.tree.leaves(b.natural)] for b in (block, like))
-        if shapes != expected:
-            raise ValueError(
-                f"{here} has coordinates of shapes {shapes}, expected {expected} as in the prior"
+        if not isinstance(block, type(like)):
+            raise TypeError(
+                f"{here} is {type(block).__name__}: give a {type(like).__name__}, as in the prior"
             )
-        block.validate(here)
+        if jax.tree.structure(block) != jax.tree.structure(like):
+            raise ValueError(
+                f"{here} has other fields than the block of the prior: fit this model, or load its fit"
+            )
+        pairs = zip(jax.tree_util.tree_leaves_with_path(block), jax.tree.leaves(like), strict=True)
+        for (path, leaf), expected in pairs:
+            came, wanted = ((np.shape(x), jnp.result_type(x)) for x in (leaf, expected))
+            if came != wanted:
+                raise ValueError(
+                    f"{here}{jax.tree_util.keystr(path)} has shape {came[0]} and dtype {came[1]}, expected {wanted[0]} "
+                    f"and {wanted[1]} as in the prior"
+                )
+        require_finite(here, block)
 
 
 def posterior_of(value: Any, name: str = "posterior", accepted: str = "") -> ConjugatePosterior:
@@ -208,7 +221,7 @@ def load_posterior(path: str | os.PathLike) -> Any:
 
     Returns
     -------
-    A :class:`ConjugatePosterior`, a :class:`~ethogram.inference.refresh.RefreshedPosterior`, a
+    A :class:`ConjugatePosterior`, a :class:`~ethogram.inference.sampled_posterior.SampledPosterior`, a
     :class:`~ethogram.inference.rewards.RewardPosterior`, or an :class:`~ethogram.inference.rewards.IntentPosterior`.
 
     Raises

@@ -15,7 +15,6 @@ next: the search starts at the last projection, with the bounds active there, an
 
 from __future__ import annotations
 
-import warnings
 from typing import Any, NamedTuple
 
 import jax
@@ -24,6 +23,7 @@ import numpy as np
 from jax import Array, lax
 from jax.scipy.special import digamma, gammaln
 
+from ethogram.models.arguments import warn_user
 from ethogram.models.families.constrained_dirichlet import ConstrainedDirichlet
 from ethogram.models.families.exponential_family import ConjugateBlock
 from ethogram.models.families.polygamma import trigamma_and_tetragamma
@@ -377,11 +377,11 @@ def warn_of_rows(blocks: dict[str, ConjugateBlock]) -> None:
                     f"{(~solved).sum()} of {len(solved)} constrained rows of {name} could not be projected and kept "
                     "their last feasible value: strengthen the prior, or loosen the bounds"
                 )
-                warnings.warn(text, RuntimeWarning, stacklevel=3)
+                warn_user(text, RuntimeWarning)
             if large.any():
                 text = (
                     f"constraints make {large.sum()} of {len(large)} constrained rows of {name} up to "
                     f"{inflation.max():.0f} times as concentrated as data and prior do: bounds near 0 or 1, or in "
                     "conflict with the data, act as pseudo-counts; use never_switch for zeros, or loosen the bounds"
                 )
-                warnings.warn(text, RuntimeWarning, stacklevel=3)
+                warn_user(text, RuntimeWarning)

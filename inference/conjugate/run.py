@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -37,8 +36,8 @@ from ethogram.inference.conjugate.steps import (
     size_of,
     stochastic_steps,
 )
-from ethogram.models.arguments import require_integer
-from ethogram.models.conjugate_model import ConjugateModel, overrides
+from ethogram.models.arguments import require_integer, warn_user
+from ethogram.models.conjugate_model import ConjugateModel, group_size, overrides
 from ethogram.models.data.trajectories import Metadata, Trajectories
 from ethogram.models.numpy_generator import key_words
 
@@ -79,7 +78,7 @@ class Run:
         self.step_size = step_size if step_size is not None else (1.0 if whole else robbins_monro())
         self.frames = float(model.informative_steps(data).sum())
         cells = data.num_sequences * int(np.max(data.lengths))
-        self.costly = model.steps_are_costly(data)
+        self.costly = model.e_step.costly
         small = cells < SMALL_CELLS and not self.costly
         max_waste = 0.999 if small else MAX_WASTE
         self.layout = group_layout(data, max_waste)
@@ -152,7 +151,7 @@ class Run:
             self.moves == "auto"
             and self.tol > 0
             and not isinstance(self.init, ConjugateResult)
-            and not overrides(self.model, "carried")
+            and not overrides(self.model, "e_step")
             and self.model.prior_of_first(FEWEST) is not None
         )
 
@@ -169,7 +168,7 @@ class Run:
     def _padded(self, batch, spare=0):
         """An arranged batch in its padded shape; `spare` empty sequences at least, for the empty slots."""
         num_sequences = len(jax.tree.leaves(batch)[0]) + spare
-        size = self.model.joint_sequences(batch)
+        size = group_size(batch)
         num_steps = num_steps_of(batch)
         shape = num_sequences, num_steps
         return pad_batch(batch, *(shape if self.costly else padded_shape(*shape, size)))
@@ -213,7 +212,7 @@ class Run:
                 key, self.model, self.prior, self.arranged, restarts, self.init, self.buckets
             )
         nowhere = np.full(restarts, -np.inf, float_type(blocks))
-        carried = [self.model.carried(batch) for batch in self.buckets]
+        carried = [self.model.e_step.init(batch) for batch in self.buckets]
         carried = jax.tree.map(lambda x: jnp.broadcast_to(x, (restarts, *x.shape)), carried)
         return FitState(blocks, step, step, np.ones(restarts, bool), nowhere, [], [], carried, search)
 
@@ -341,7 +340,7 @@ class Run:
         if self.ascent:  # reuses the compiled block and drops its update
             everyone = np.ones_like(state.active)
             elbo = np.asarray(self.iterate(state, everyone, 1)[3])
-            compared = (state.step - state.first_step) % self.model.settle_every == 0
+            compared = (state.step - state.first_step) % self.model.e_step.period == 0
             active = state.active & np.isfinite(elbo) & ~(self._settled(elbo, state) & compared)
         else:
             elbo = np.asarray(bounds(self.model, state.blocks, self.prior, self.buckets))
@@ -414,9 +413,8 @@ def warn_of_falls(trace: np.ndarray, frames: float) -> None:
     allowed = 1e-5 if trace.dtype == np.float32 else 1e-9
     falls = -np.diff(trace) / size_of(np.maximum(np.abs(trace[1:]), np.abs(trace[:-1])), frames)
     if falls.size and falls.max() > allowed:
-        warnings.warn(
+        warn_user(
             f"the ELBO decreased by {falls.max():.1e} (relative) at evaluation {int(falls.argmax()) + 1}, more than "
             "rounding explains: run in float64 (jax.enable_x64), or scale the features to unit spread",
             RuntimeWarning,
-            stacklevel=4,
         )

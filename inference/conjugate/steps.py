@@ -15,8 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from ethogram.inference.conjugate.padded_shapes import num_steps_of
 from ethogram.inference.conjugate.projection import choose, constrain
+from ethogram.models.conjugate_model import group_size
 from ethogram.models.families.exponential_family import ConjugateBlock, expected_statistics
 from ethogram.models.quick_jit import quick_jit
 
@@ -163,7 +163,7 @@ def _ascent_block(
         gain = jnp.maximum(elbo - latest, 0)
         highest = jnp.maximum(best, jnp.max(jnp.where(jnp.isfinite(elbo), elbo, -jnp.inf)))
         hopeless = highest - elbo > horizon * gain
-        finished = (settled(elbo, latest, tol, frames) | hopeless) & (step % model.settle_every == 0)
+        finished = (settled(elbo, latest, tol, frames) | hopeless) & (step % model.e_step.period == 0)
         active = active & jnp.isfinite(elbo) & ~finished
         blocks = choose(active, update(blocks, statistics), blocks)
         return done + 1, blocks, carried, active, elbo, trace.at[done].set(elbo)
@@ -181,7 +181,7 @@ def full_steps(model, blocks, prior, batches, step_sizes):
 
     def step(blocks, step_size):
         def one(block):
-            carried = [model.carried(batch) for batch in batches]
+            carried = [model.e_step.init(batch) for batch in batches]
             statistics = _elbo_and_statistics(model, block, carried, prior, batches, 0)[1]
             return _moved(model, block, prior, statistics, 1.0, step_size)
 
@@ -199,17 +199,17 @@ def stochastic_steps(model, blocks, prior, everything, rows, width, step_sizes, 
     are sequence numbers, and its width (BLOCK,), an index into `widths`, the padded lengths at which batches may run;
     the scale is groups of the data per group of a batch.
     """
-    num_steps = num_steps_of(everything)
 
     def statistics_at(size):
         def cut(x):
-            return x[:, :size] if x.ndim > 1 and x.shape[1] == num_steps else x
+            return x[:, :size] if x.ndim > 1 else x
 
         def statistics(rows, blocks):
             batch = jax.tree.map(lambda x: cut(x[rows]), everything)
 
             def one(block):
-                return model.local_step(expected_statistics(block), batch, model.carried(batch), 0)[1]
+                local = model.e_step.init(batch)
+                return model.e_step.step(expected_statistics(block), batch, local, 0)[1]
 
             return jax.vmap(one)(blocks)
 
@@ -234,7 +234,7 @@ def _local_bound(model, expected, batches):
 def _elbo_and_statistics(model, blocks, carried, prior, batches, step):
     """ELBO of one restart, its statistics, and what its local steps carry on, by batch."""
     expected = expected_statistics(blocks)
-    parts = [model.local_step(expected, *each, step) for each in zip(batches, carried, strict=True)]
+    parts = [model.e_step.step(expected, *each, step) for each in zip(batches, carried, strict=True)]
     local, statistics = functools.reduce(
         lambda x, y: jax.tree.map(jnp.add, x, y), [part[:2] for part in parts]
     )
@@ -256,7 +256,7 @@ def impossible_sequences(model: Any, blocks: dict[str, ConjugateBlock], batch: A
 
     The blocks are of one restart, the batch is all data, as the model arranges them, in order of their groups.
     """
-    size = model.joint_sequences(batch)
+    size = group_size(batch)
     units = jax.tree.map(lambda x: jnp.reshape(x, (-1, size, *x.shape[1:])), batch)
     values = np.asarray(_log_normalizers(model, expected_statistics(blocks), units))
     return np.flatnonzero(np.repeat(np.isneginf(values), size))

@@ -8,17 +8,15 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 from jax import Array
-from numpyro.infer import MCMC, Predictive
-from numpyro.infer.util import log_likelihood as numpyro_log_likelihood
+from numpyro.infer import MCMC
 
 from ethogram.inference.conjugate.posterior import ConjugatePosterior, ConjugateResult, posterior_of
 from ethogram.inference.draws import HasMeanSites, flat_draws
 from ethogram.inference.export.draws import read_draws
 from ethogram.inference.export.labelled_arrays import Layout, relabel
-from ethogram.inference.export.observed_sites import counted_entries, observed_sites
-from ethogram.inference.export.pointwise import CHUNK, Pointwise, over_chunks
+from ethogram.inference.export.pointwise import Pointwise
 from ethogram.models.arguments import require_integer, require_key, require_one_of, warn_user
-from ethogram.models.conjugate_model import Exportable, overrides
+from ethogram.models.conjugate_model import Exportable, bound_model, overrides
 from ethogram.models.data.trajectories import Trajectories
 
 __all__ = ["to_arviz"]
@@ -57,7 +55,8 @@ def to_arviz(
       ``elbo`` of a `RewardFit` uses a fixed set of draws; attributes have ``final_elbo``, on fresh draws, with its
       standard error, and ``laplace_elbo``.
     - ``log_likelihood``, if requested: one entry per sequence; one per group where roles are exclusive. Where they are
-      distinct in every frame, which is a condition D, it is log p(x | D), as in `heldout_log_likelihood`. A sequence
+      distinct in every frame, which is a condition D, ln p(D) is subtracted: entries are ln p(x | D), as those of
+      `heldout_log_likelihood`, and compare with other choices of ``exclusive``; ELBOs bound ln p(x, D). A sequence
       (group, decision, trajectory) without an observed step (choice, action) has no entry; the coordinate has the
       numbers of the others. ``"step"`` gives the increments log p(y_t given y_<t) of the informative steps, stacked in
       one dim ``observation`` with coordinates ``sequence`` and ``time``; they sum to the sequence's entry. Decisions of
@@ -68,7 +67,7 @@ def to_arviz(
 
     Parameters
     ----------
-    result : `ConjugateResult`, `ConjugatePosterior`, `RefreshedPosterior`, `RewardFit`, `RewardPosterior`, `IntentFit`,
+    result : `ConjugateResult`, `ConjugatePosterior`, `SampledPosterior`, `RewardFit`, `RewardPosterior`, `IntentFit`,
         `IntentPosterior`, an ``MCMC`` of numpyro after its run, or the return value of ``SVI.run``. Of a `Fit` its own
         ``to_arviz`` is called, with its data and key where none are given.
     data : the training data, or other data to score; the data groups are left out where None.
@@ -133,13 +132,10 @@ def to_arviz(
     key = jax.random.key(0) if key is None else key
     key_draws, key_new = jax.random.split(key)
     drawn = read_draws(key_draws, result, data, model, guide, num_draws)
-    described = _described(drawn.model)
+    described = drawn.model if isinstance(drawn.model, Exportable) else Exportable()
     if data is not None:
-        if overrides(described, "observation"):
-            described.check(data)
-        else:  # numpyro calls the model, which checks for itself
-            Exportable.check(described, data)
-        described = described.bound_to(data)
+        described.check(data)
+        described = bound_model(described, data)
     layout = Layout(described, data, coords, dims)
     free = {f"{name}_free" for name in drawn.sites}
     sites = {name: site for name, site in drawn.sites.items() if name not in free}
@@ -151,15 +147,12 @@ def to_arviz(
     groups["sample_stats"] = {name: layout.sampled(name, value) for name, value in drawn.statistics.items()}
     labels: dict[str, Any] = {}
     asked = log_likelihood or posterior_predictive or align is not None
-    if data is not None and (asked or not (isinstance(data, Trajectories) or drawn.model is None)):
-        if drawn.model is None:
-            raise ValueError("model is None, and result holds none: give model=")
+    scores = overrides(described, "likelihood")
+    if data is not None and asked and not scores:
+        raise TypeError(_without_likelihood(drawn.model))
+    if data is not None and scores and (asked or not isinstance(data, Trajectories)):
         request = _Request(data, key_new, log_likelihood, posterior_predictive, align, progress_bar)
-        if overrides(described, "observation"):
-            sites, labels = _ask_model(groups, layout, described, sites, request)
-        else:
-            model = described.scoring_model() if isinstance(drawn.model, Exportable) else drawn.model
-            labels = _ask_numpyro(groups, layout, model, drawn.sites, request)
+        sites, labels = _about_data(groups, layout, described, sites, request)
     groups["posterior"] = {name: layout.sampled(name, value) for name, value in sites.items()}
     if data is not None:
         groups["observed_data"], groups["constant_data"] = layout.data_variables(groups)
@@ -195,27 +188,28 @@ class _Request(NamedTuple):
     progress_bar: bool
 
 
-def _described(model: Any) -> Exportable:
-    """The model, or defaults for a plain numpyro model."""
+def _without_likelihood(model: Any) -> str:
+    if model is None:
+        return "model is None, and result holds none: give model="
     if isinstance(model, Exportable):
-        return model
-    for hook in ("observation", "observed_value", "site_dims", "site_layout", "site_coords", "label_dims"):
-        if hook in dir(type(model)):
-            raise TypeError(
-                f"model is {type(model).__name__}, which has {hook} but is not an Exportable: inherit from "
-                "ethogram.models.conjugate_model.Exportable (or ConjugateModel)"
-            )
-    return Exportable()
+        return (
+            f"{type(model).__name__} has no method likelihood, which log_likelihood, posterior_predictive and align "
+            "need: define it, or leave these out"
+        )
+    return (
+        f"model is {getattr(model, '__name__', type(model).__name__)}, which is no model of ethogram: leave "
+        "log_likelihood, posterior_predictive and align out, or convert results of numpyro by arviz.from_numpyro"
+    )
 
 
-def _ask_model(
+def _about_data(
     groups: dict[str, Variables],
     layout: Layout,
     model: Exportable,
     sites: dict[str, np.ndarray],
     request: _Request,
 ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Fill the groups from the model's distribution; return the aligned sites, and labels of the entries."""
+    """Fill the groups from the model's likelihood; return the aligned sites, and labels of the entries."""
     data, key, log_likelihood, posterior_predictive, align, progress_bar = request
     chains, draws = next(iter(sites.values())).shape[:2]
     asked = Pointwise(model, flat_draws(sites), data, progress_bar)
@@ -227,12 +221,11 @@ def _ask_model(
         dims = {site: layout.site_dims(site, value) for site, value in sites.items()}
         sites = {site: relabel(value, dims[site], layout.label_dims, order) for site, value in sites.items()}
     if log_likelihood == "sequence":
-        entries, groups_of = asked.log_likelihood(), asked.groups
-        unit = "sequence" if groups_of is None else "group"
-        numbers = (
-            np.arange(data.num_sequences) if groups_of is None else np.asarray(data.group)[groups_of[:, 0]]
-        )
-        labels = layout.agent_label() if groups_of is None else {}
+        entries, unit = asked.log_likelihood(), asked.unit
+        numbers = np.arange(len(asked.value))
+        if asked.groups is not None:
+            numbers = np.asarray(data.group)[asked.groups[:, 0]]
+        labels = layout.agent_label() if unit == "sequence" else {}
         labels[unit] = unit, layout.entries(unit, numbers)
         labels = {name: (dim, np.asarray(values)[asked.counted]) for name, (dim, values) in labels.items()}
         groups["log_likelihood"] = {name: ((*layout.lead, unit), entries.reshape(chains, draws, -1))}
@@ -247,60 +240,6 @@ def _ask_model(
         groups["posterior_predictive"] = {name: layout.sampled(name, values.reshape(shape))}
     groups.setdefault("observed_data", {name: layout.observed(name, asked.value)})
     return sites, labels
-
-
-def _ask_numpyro(
-    groups: dict[str, Variables],
-    layout: Layout,
-    model: Any,
-    sites: dict[str, np.ndarray],
-    request: _Request,
-) -> dict[str, Any]:
-    """Fill the groups by numpyro's handlers; return labels of the entries."""
-    data, key, log_likelihood, posterior_predictive, align, progress_bar = request
-    if needy := _of_chains(log_likelihood, align):
-        raise ValueError(
-            f"{needy[0]} needs a model with the hooks observation and observed_value: leave it out"
-        )
-    labels: dict[str, Any] = {}
-    chains, draws = next(iter(sites.values())).shape[:2]
-    flat = flat_draws(sites)
-    observed = observed_sites(model, flat, data)
-
-    def in_chains(values):
-        arrays = {name: np.asarray(value) for name, value in values.items()}
-        return {name: array.reshape(chains, draws, *array.shape[1:]) for name, array in arrays.items()}
-
-    if log_likelihood is not None:
-        score_draws = jax.jit(lambda part: numpyro_log_likelihood(model, part, data))
-        scores = in_chains(over_chunks(score_draws, flat, CHUNK, "log likelihood", progress_bar))
-        entries = counted_entries(observed)
-        groups["log_likelihood"] = {}
-        for name, score in scores.items():
-            plates = observed[name].plates if len(observed[name].plates) == score.ndim - 2 else ()
-            for axis, plate in enumerate(plates, start=2):
-                if plate in entries:
-                    every = layout.entries(plate, np.arange(score.shape[axis]))
-                    labels[plate] = plate, every[entries[plate]]
-                    score = score.take(entries[plate], axis=axis)
-            groups["log_likelihood"][name] = layout.sampled(name, score, plates)
-    if posterior_predictive:
-        keys = jax.random.split(key, chains * draws)
-
-        @jax.jit
-        def simulate(part):
-            return jax.lax.map(lambda one: _simulated(model, *one, data, list(observed)), part)
-
-        new = over_chunks(simulate, (flat, keys), CHUNK, "posterior predictive", progress_bar)
-        groups["posterior_predictive"] = {name: layout.sampled(name, x) for name, x in in_chains(new).items()}
-    groups["observed_data"] = {name: layout.plain(name, site.value) for name, site in observed.items()}
-    return labels
-
-
-def _simulated(model: Any, draw: dict[str, Array], key: Array, data: Any, names: list[str]) -> dict[str, Any]:
-    """New data by observed site, at one draw of the parameters."""
-    alone = Predictive(model, {name: x[None] for name, x in draw.items()}, return_sites=names)
-    return {name: x[0] for name, x in alone(key, data, condition=False).items()}
 
 
 def _one_draw(

@@ -1,27 +1,26 @@
 r"""Pointwise quantities of a model over draws: log likelihoods, their increments, predictions, label orders.
 
-They need the hooks ``observation`` and ``observed_value`` of :class:`~ethogram.models.conjugate_model.Exportable`.
+They need the hook ``likelihood`` of :class:`~ethogram.models.conjugate_model.Exportable`.
 Draws are processed in chunks of one shape, so that each function compiles once and memory stays bounded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jaxtyping import Float, Int
 
-from ethogram.inference.concrete_labels import with_labels, without_labels
-from ethogram.models.chains.latent_chain import LatentChain
-from ethogram.models.conjugate_model import Exportable, steps_by_entry
-from ethogram.models.data.trajectories import Trajectories
+from ethogram.models.chains.hidden_markov import LatentChain
+from ethogram.models.conjugate_model import Exportable, log_likelihood, steps_by_entry
 from ethogram.models.optimal_assignment import optimal_assignment
 from ethogram.models.quick_jit import quick_jit
 
-__all__ = ["CHUNK", "Pointwise", "Steps", "over_chunks"]
+__all__ = ["Pointwise", "Steps", "chunks_of", "needed_draws", "own_labels"]
 
 BUDGET = 2**24
 """Numbers per chunk of draws at most, one a feature, state and step."""
@@ -30,7 +29,7 @@ CALLS = 2**10
 """Draws of a typical export."""
 
 CHUNK = 32
-"""Draws per chunk at most: the size depends on the data only, so that any number of draws runs the same program."""
+"""Draws per chunk at most; the size depends on the data only, so that any number of draws runs the same program."""
 
 DELAY = 2.0
 """Seconds after which a progress bar appears."""
@@ -48,26 +47,22 @@ class Pointwise:
     """Pointwise quantities of a model on its data, at draws (draw, ...) by site."""
 
     def __init__(
-        self,
-        model: Exportable,
-        draws: dict[str, np.ndarray],
-        data: Trajectories,
-        progress_bar: bool = False,
+        self, model: Exportable, draws: dict[str, np.ndarray], data: Any, progress_bar: bool = False
     ):
-        self.model, self.draws, self.data, self.progress_bar = model, draws, data, progress_bar
-        self.arrays, self.labels = without_labels(data)
-        self.value = _value(model, self.arrays, self.labels)
-        self.first = {name: draw[0] for name, draw in draws.items()}
-        self.example: Any = jax.eval_shape(lambda draw: model.observation(draw, data), self.first)
-        self.groups = model.grouped_sequences(data)
-
-        self.counted = np.flatnonzero(steps_by_entry(model, data))
+        self.model, self.data, self.progress_bar = model, data, progress_bar
+        self.draws = needed_draws(model, draws)
+        entries = model.entries(data)
+        self.value, self.batch = jax.device_put((entries.value, entries.batch))
+        self.groups, self.unit = entries.sequences, entries.unit
+        first = {name: draw[0] for name, draw in self.draws.items()}
+        self.example: Any = jax.eval_shape(model.likelihood, first, self.batch)
+        self.counted = np.flatnonzero(steps_by_entry(model, data, entries))
 
     def log_likelihood(self) -> np.ndarray:
         """Log likelihood (draw, entry) in nats, given a condition such as distinct roles.
 
-        An entry is a sequence, or a group where groups are scored jointly: those numbered `counted`, which have an
-        informative step. That of the others is a constant.
+        Entries are those of the model's `entries` that have an informative step, numbered `counted`. That of the others
+        is a constant.
         """
         values = self._over_draws("log likelihood", _log_likelihood, self.draws, self.value)
         return values[:, self.counted]
@@ -109,15 +104,14 @@ class Pointwise:
                 f"align needs state probabilities, but {type(self.example).__name__}, the observations of "
                 f"{type(self.model).__name__}, has no method smooth: leave align out"
             )
-        shared = {
-            name: self.draws[name] for name in reference
-        }  # without sticks, say, which only samplers have
+        shared = {name: draws for name, draws in self.draws.items() if name in reference}
+        reference = {name: reference[name] for name in shared}
         overlap = self._over_draws("align", _overlap, shared, self.value, reference)
         if not np.isfinite(overlap).all() or not overlap.any():
             raise ValueError(
                 "the data have probability zero under align: choose a reference under which they are possible"
             )
-        return np.argsort(optimal_assignment(-overlap).role, axis=-1)
+        return own_labels(overlap)
 
     def _num_draws(self) -> int:
         return len(next(iter(self.draws.values())))
@@ -129,66 +123,74 @@ class Pointwise:
         widest = max(draw.shape[1] if draw.ndim > 1 else 1 for draw in self.draws.values())
         cells = max(int(np.prod(self.value.shape)), 1) * widest
         size = min(max(BUDGET // cells, 1), CHUNK)
+        # Chains of many draws are one batch; the solvers of other models take as long as the slowest of a batch.
+        together = hasattr(self.example, "smooth")
 
         def of_chunk(chunk):
-            return function(self.model, chunk, self.arrays, self.labels, *shared)
+            return function(self.model, chunk, self.batch, *shared, together=together)
 
-        return over_chunks(of_chunk, draws, size, description, self.progress_bar)
+        from tqdm.auto import tqdm
+
+        total, parts = self._num_draws(), []
+        with tqdm(total=total, disable=not self.progress_bar, desc=description, delay=DELAY) as bar:
+            for part in chunks_of(of_chunk, draws, size):
+                parts.append(part)
+                bar.update(len(part))
+        return np.concatenate(parts)
 
 
-def over_chunks(
-    function: Callable[[Any], Any], draws: Any, size: int, description: str, progress_bar: bool
-) -> Any:
+def needed_draws(model: Any, draws: dict[str, np.ndarray], name: str = "result") -> dict[str, np.ndarray]:
+    """Draws of the sites that the likelihood reads; a ValueError, which says whose `name` lacks some, where some do."""
+    needed = model.needed_sites()
+    if missing := [site for site in needed if site not in draws]:
+        raise ValueError(
+            f"{name} has no site {' and no '.join(missing)}: it has {', '.join(sorted(draws)) or 'none'}; "
+            f"give draws of {', '.join(needed)}, the sites of this {type(model).__name__}, or its own model="
+        )
+    return {site: draws[site] for site in needed} if needed else draws
+
+
+def own_labels(overlap: Float[np.ndarray, "*draw state reference"]) -> Int[np.ndarray, "*draw reference"]:
+    """The own label of a draw for each label of a reference: where, one to one, their probabilities overlap most."""
+    return np.argsort(optimal_assignment(-overlap).role, axis=-1)
+
+
+def chunks_of(function: Callable[[Any], Any], draws: Any, size: int) -> Iterator[Any]:
     """Results (draw, ...) of a function of `size` draws, chunk by chunk; the last chunk repeats the last draw."""
-    from tqdm.auto import tqdm
-
     num_draws = len(jax.tree.leaves(draws)[0])
-    parts = []
-    with tqdm(total=num_draws, disable=not progress_bar, desc=description, delay=DELAY) as bar:
-        for start in range(0, num_draws, size):
-            rows = np.minimum(np.arange(start, start + size), num_draws - 1)
-            chunk = jax.tree.map(lambda leaf, rows=rows: leaf[rows], draws)
-            last = min(size, num_draws - start)
-            parts.append(jax.tree.map(lambda x, last=last: np.asarray(x)[:last], function(chunk)))
-            bar.update(last)
-    return jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
+    for start in range(0, num_draws, size):
+        rows = np.minimum(np.arange(start, start + size), num_draws - 1)
+        found = function(jax.tree.map(lambda leaf, rows=rows: leaf[rows], draws))
+        last = min(size, num_draws - start)
+        yield jax.tree.map(lambda x, last=last: np.asarray(x)[:last], found)
 
 
-def _distribution(model, parameters, arrays, labels):
-    return model.observation(parameters, with_labels(arrays, labels))
+def _each(function: Callable[..., Any], draws: Any, together: bool) -> Any:
+    return jax.vmap(function)(draws) if together else jax.lax.map(function, draws)
 
 
-@quick_jit(static_argnames="labels")
-def _value(model, arrays, labels):
-    return jnp.asarray(model.observed_value(with_labels(arrays, labels)))
+@quick_jit(calls=CALLS, static_argnames="together")
+def _log_likelihood(model, draws, batch, value, together):
+    return _each(lambda one: log_likelihood(model, one, batch, value), draws, together)
 
 
-@quick_jit(calls=CALLS, static_argnames="labels")
-def _log_likelihood(model, draws, arrays, labels, value):
-    def of_data(one):
-        condition = model.log_prob_of_condition(one, with_labels(arrays, labels))
-        return _distribution(model, one, arrays, labels).log_prob(value) - condition
-
-    return jax.vmap(of_data)(draws)
-
-
-@quick_jit(calls=CALLS, static_argnames="labels")
-def _increments(model, draws, arrays, labels, value, sequence, time):
-    filtered = jax.vmap(lambda one: _distribution(model, one, arrays, labels).filter(value))(draws)
+@quick_jit(calls=CALLS, static_argnames="together")
+def _increments(model, draws, batch, value, sequence, time, together):
+    filtered = _each(lambda one: model.likelihood(one, batch).filter(value), draws, together)
     return filtered.log_increment[:, sequence, time]
 
 
-@quick_jit(calls=CALLS, static_argnames="labels")
-def _sample(model, draws_and_keys, arrays, labels):
-    return jax.vmap(lambda one, key: _distribution(model, one, arrays, labels).sample(key))(*draws_and_keys)
+@quick_jit(calls=CALLS, static_argnames="together")
+def _sample(model, draws_and_keys, batch, together):
+    return _each(lambda drawn: model.likelihood(drawn[0], batch).sample(drawn[1]), draws_and_keys, together)
 
 
-@quick_jit(calls=CALLS, static_argnames="labels")
-def _overlap(model, draws, arrays, labels, value, reference):
+@quick_jit(calls=CALLS, static_argnames="together")
+def _overlap(model, draws, batch, value, reference, together):
     """Overlap of state marginals (draw, state, reference state), averaged over all steps."""
 
     def marginals(parameters):
-        distribution = _distribution(model, parameters, arrays, labels)
+        distribution = model.likelihood(parameters, batch)
         smoothed = distribution.smooth(value)
         state = getattr(smoothed, "state", smoothed)
         state = state[..., : state.shape[-1] - getattr(distribution, "num_rest", 0)]
@@ -197,5 +199,5 @@ def _overlap(model, draws, arrays, labels, value, reference):
     def led(draw, one):
         return jnp.concatenate([one[None].astype(draw.dtype), draw])
 
-    state = jax.vmap(marginals)(jax.tree.map(led, draws, reference))
+    state = _each(marginals, jax.tree.map(led, draws, reference), together)
     return jnp.einsum("dcj,ck->djk", state[1:], state[0], precision="highest") / len(state[0])

@@ -48,16 +48,18 @@ class InferredIntents(NamedTuple):
 def infer_intents(posterior: Any, data: Trajectories, *, model: Any = None) -> InferredIntents:
     """Posterior probabilities of the intents of traces, at posterior means of the parameters, or averaged over draws.
 
+    `infer_roles` uses the expected log potentials of q instead, under which probabilities differ a little.
+
     Labels may switch between draws and chains: each draw is relabelled to overlap most with the mean of those before
     it, so that intents are numbered as in the first draw.
 
-    Paths are among the K intents of the truncation, as in the fit; ``model.observation(parameters, data).smooth`` has
+    Paths are among the K intents of the truncation, as in the fit; ``model.likelihood(parameters, data).smooth`` has
     one more intent, for all others.
 
     Parameters
     ----------
     posterior : posterior of an :class:`~ethogram.models.intents.AgentMarkov`, or a result that has one;
-        or draws: a `RefreshedPosterior`, numpyro's ``MCMC`` after its run, or its ``get_samples()``, arrays (draw, ...)
+        or draws: a `SampledPosterior`, numpyro's ``MCMC`` after its run, or its ``get_samples()``, arrays (draw, ...)
         by site.
     data : traces in the same environment, those of the fit or others.
     model : of draws by site; an ``MCMC`` and a posterior hold theirs.
@@ -67,7 +69,8 @@ def infer_intents(posterior: Any, data: Trajectories, *, model: Any = None) -> I
         return _summary(model, data, averaged.state, averaged.change)
     posterior = posterior_that_fits(posterior, data, AgentMarkov, accepted=DRAWS)
     model = posterior.model
-    marginals = _smoothed(model, posterior.mean(), data)
+    entries = model.entries(data)
+    marginals = _smoothed(model, posterior.mean(), entries.batch, entries.value)
     pair = np.asarray(marginals.pair)
     change = pair.sum((-2, -1)) - np.trace(pair, axis1=-2, axis2=-1)
     return _summary(model, data, np.asarray(marginals.state)[..., :-1], change)
@@ -87,5 +90,5 @@ def _summary(
 
 
 @quick_jit
-def _smoothed(model: AgentMarkov, parameters: dict[str, Any], data: Trajectories) -> Marginals:
-    return model.observation(parameters, data).within_truncation().smooth(model.observed_value(data))
+def _smoothed(model: AgentMarkov, parameters: dict[str, Any], batch: Any, value: Any) -> Marginals:
+    return model.likelihood(parameters, batch).within_truncation().smooth(value)

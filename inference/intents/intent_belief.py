@@ -100,7 +100,7 @@ class IntentBelief(NamedTuple):
 
         Parameters
         ----------
-        fit : result or posterior of an `AgentMarkov`, a `SampledPosterior` or `RefreshedPosterior`, or what has one as
+        fit : result or posterior of an `AgentMarkov`, a `SampledPosterior`, or what has one as
             ``result``, such as an :class:`ethogram.Fit`.
         batch_shape : of the agents that are watched.
         num_draws : draws of the parameters that the belief averages over; 0 takes the posterior means.

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ethogram.models.arguments import refuse
+from ethogram.models.arguments import require
 from ethogram.models.data import trajectories
 from ethogram.models.data.state_action_steps import read_steps
 from ethogram.models.data.trajectories import Trajectories
@@ -92,7 +92,7 @@ def intent_errors(
     true, learned = (IntentAgent(*(np.asarray(table) for table in agent)) for agent in (true, learned))
     num_intents, num_states, num_actions = _shapes(true, learned)
     matched = _learned_labels(permutation, num_intents, len(learned.policy))
-    steps = read_steps(data, num_states, num_actions, said=False)
+    steps = read_steps(data, num_states, num_actions)
     intents = _intents(intents, steps.inside, num_intents)
     acted = steps.leaving & (steps.action >= 0)
     if not acted.any():
@@ -202,5 +202,5 @@ def _intents(intents: ArrayLike, inside: np.ndarray, num_intents: int) -> np.nda
     if labels.shape != inside.shape:
         raise ValueError(f"intents has shape {labels.shape}, not (sequence, time) {inside.shape} as the data")
     wrong = inside & ((labels < 0) | (labels >= num_intents))
-    refuse(wrong, "intents", labels, f", outside 0..{num_intents - 1}")
+    require(~wrong, "intents", labels, f", outside 0..{num_intents - 1}")
     return labels

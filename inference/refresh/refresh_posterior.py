@@ -26,7 +26,7 @@ from ethogram.inference.draws import flat_draws
 from ethogram.inference.export.labelled_arrays import relabel
 from ethogram.inference.export.pointwise import Pointwise
 from ethogram.inference.nuts_chains import run_chains
-from ethogram.inference.refresh.refreshed_posterior import RefreshedPosterior
+from ethogram.inference.sampled_posterior import SampledPosterior
 from ethogram.models.arguments import require_integer, require_key
 from ethogram.models.conjugate_model import require_informative
 from ethogram.models.data.trajectories import Metadata, Trajectories
@@ -34,6 +34,8 @@ from ethogram.models.families.numpyro_sites import by_site, start_of_site
 from ethogram.models.quick_jit import quick_jit
 
 __all__ = ["refresh_posterior"]
+
+DRAWS_FROM = "NUTS, with starts drawn from a variational fit, and labels matched to it"
 
 NUM_DRAWS = 200
 """Draws of q behind the inverse mass matrix."""
@@ -55,8 +57,8 @@ def refresh_posterior(
     num_chains: int = 4,
     progress_bar: bool = True,
     checkpoint: str | os.PathLike | None = None,
-) -> RefreshedPosterior:
-    """Posterior draws by NUTS that start at the fit, with its labels: intervals that hold what they promise.
+) -> SampledPosterior:
+    """Posterior draws by NUTS that start at the fit, with its labels: with calibrated intervals.
 
     Intervals of q are too short where hidden states are uncertain: where emissions overlap, or steps are few. The
     result goes where draws go: ``to_arviz``, ``infer_roles``, ``infer_intents``. It takes some hundred times the time
@@ -105,30 +107,25 @@ def refresh_posterior(
         )
 
     key_starts, key_chains = jax.random.split(key)
-    starts, variance = _starts(key_starts, posterior, data, num_chains)
+    batch = model.entries(data).batch
+    starts, variance = _starts(key_starts, posterior, batch, num_chains)
     counts = (num_warmup, num_draws, num_chains, progress_bar)
     settings = {"inverse_mass_matrix": variance}  # of each unconstrained coordinate, raveled by site
     saved: Any = {"checkpoint": checkpoint, "signature": signature, "title": "refresh"}
-    chains = run_chains(key_chains, model, data, *counts, settings=settings, starts=starts, **saved)
-    reference = by_site({name: block.inner_point() for name, block in posterior.blocks.items()})
+    chains = run_chains(key_chains, model, batch, *counts, settings=settings, starts=starts, **saved)
+    reference = by_site({name: block.reference_point() for name, block in posterior.blocks.items()})
     sites = {name: chains.sites[name] for name in sorted(reference)}
     if model.switches_labels():
         order = Pointwise(model, flat_draws(sites), data).state_order(reference)
         order = order.reshape(num_chains, num_draws, -1)
         dims = model.site_layout(data)[0]
         sites = {name: relabel(site, dims[name], model.label_dims, order) for name, site in sites.items()}
-    found = warn_of_convergence(sites)
-    return RefreshedPosterior(
-        model,
-        sites,
-        chains.statistics,
-        ess=float(min(one.ess.min() for one in found.values())),
-        r_hat=float(max(one.r_hat.max(initial=0, where=~np.isnan(one.r_hat)) for one in found.values())),
-    )
+    warn_of_convergence(sites)
+    return SampledPosterior(model, sites, chains.statistics, DRAWS_FROM)
 
 
 def _starts(
-    key: Array, posterior: ConjugatePosterior, data: Trajectories, num_chains: int
+    key: Array, posterior: ConjugatePosterior, batch: Any, num_chains: int
 ) -> tuple[dict[str, Array], Array]:
     """Unconstrained starts (chain, ...) by latent site, and the variance under q of each raveled coordinate.
 
@@ -137,7 +134,7 @@ def _starts(
     count = max(NUM_DRAWS, num_chains)
     drawn = flat_draws(posterior.draws_for_export(key, count).sites)
     supports, values, unconstrained = {}, {}, {}
-    for name, (support, shape) in _latent_sites(key, posterior.model, data).items():
+    for name, (support, shape) in _latent_sites(key, posterior.model, batch).items():
         value = start_of_site(name, drawn, posterior.blocks)
         if value is not None and value.shape[1:] == shape:
             if _is_simplex(support):
@@ -167,12 +164,12 @@ def _is_simplex(support: Any) -> bool:
     return support is constraints.simplex
 
 
-def _latent_sites(key: Array, model: Any, data: Trajectories) -> dict[str, tuple[Any, tuple[int, ...]]]:
+def _latent_sites(key: Array, model: Any, batch: Any) -> dict[str, tuple[Any, tuple[int, ...]]]:
     """Support and shape of every latent site of the numpyro model."""
     found: dict[str, tuple[Any, tuple[int, ...]]] = {}
 
     def look():
-        for name, site in numpyro.handlers.trace(numpyro.handlers.seed(model, key)).get_trace(data).items():
+        for name, site in numpyro.handlers.trace(numpyro.handlers.seed(model, key)).get_trace(batch).items():
             if site["type"] == "sample" and not site["is_observed"]:
                 found[name] = (site["fn"].support, np.shape(site["value"]))
 

@@ -19,6 +19,7 @@ from ethogram.inference.rewards.reward_posterior import RewardPosterior
 from ethogram.inference.sampled_posterior import SampledPosterior
 from ethogram.models.arguments import is_concrete, require_integer, require_key
 from ethogram.models.data.trajectories import Trajectories
+from ethogram.models.families.conjugate_block import require_finite
 from ethogram.models.families.exponential_family import Dirichlet
 from ethogram.models.mdps.soft_policy import demonstration_value
 from ethogram.models.model_object import model_object
@@ -58,7 +59,7 @@ class IntentPosterior:
             return
         count = len(self.rewards.mean) if np.ndim(self.rewards.mean) == 2 else 1
         for name, shape in {"initial": (count,), "transition": (count, count)}.items():
-            self.chain[name].validate(f"chain[{name!r}]")
+            require_finite(f"chain[{name!r}]", self.chain[name])
             found = np.shape(self.chain[name].natural.concentration)
             if found != shape:
                 raise ValueError(f"chain[{name!r}] has shape {found}, expected {shape} of {count} intents")

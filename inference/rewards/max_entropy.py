@@ -271,7 +271,7 @@ def _shares(mdp: MDP, data: Any) -> tuple[np.ndarray, np.ndarray]:
     if data.actions is None and data.states is not None:
         data = data._replace(actions=np.full(np.shape(data.states), -1))
     mdp.require_names_of(data)
-    steps = read_steps(data, mdp.num_states, mdp.num_actions, said=False)
+    steps = read_steps(data, mdp.num_states, mdp.num_actions)
     total = int(steps.inside.sum())
     if not total:
         raise ValueError("data.lengths is 0 for every trace: give a trace with at least one step")

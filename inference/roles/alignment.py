@@ -39,7 +39,7 @@ def align_states(reference: ArrayLike, estimate: ArrayLike, *, num_states: int =
     """Best one-to-one matching of estimated to reference labels, and its normalised Hamming distance.
 
     The matching maximises the number of steps on which the labels agree: the optimal assignment on the confusion
-    matrix, ties to the lowest labels. Surplus estimated labels stay unmatched and count as wrong, so that the distance
+    matrix. Surplus estimated labels stay unmatched and count as wrong, so that the distance
     can exceed one half. Match on training data, then `relabel` the test data.
 
     Parameters
@@ -219,13 +219,11 @@ def _confusion(
 
 
 def _match(counts: Int[np.ndarray, "row column"]) -> Int[np.ndarray, "row"]:
-    """Column matched to each row so that the counts on matched pairs are most; -1 for none."""
+    """Column matched to each row so that the sum of matched counts is largest; -1 for none."""
     num_rows, num_columns = counts.shape
-    if num_rows <= num_columns:
-        return optimal_assignment(-counts).role.astype(int)
-    matched = np.full(num_rows, -1)
-    matched[optimal_assignment(-counts.T).role] = np.arange(num_columns)
-    return matched
+    unmatched = np.zeros((num_rows, max(num_rows - num_columns, 0)))
+    column = optimal_assignment(np.hstack([-counts, unmatched])).role
+    return np.where(column < num_columns, column, -1)
 
 
 def _matched(counts: Int[np.ndarray, "row column"], columns: Int[np.ndarray, "row"]) -> int:
@@ -236,7 +234,7 @@ def _matched(counts: Int[np.ndarray, "row column"], columns: Int[np.ndarray, "ro
 def _both(true: np.ndarray, learned: np.ndarray) -> Bool[np.ndarray, "..."]:
     if true.shape != learned.shape:
         raise ValueError(
-            f"reference has shape {true.shape}, estimate {learned.shape}: give one label each a step"
+            f"reference has shape {true.shape}, estimate {learned.shape}: give one label per step in both"
         )
     valid = (true >= 0) & (learned >= 0)
     if not valid.any():

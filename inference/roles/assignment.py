@@ -14,8 +14,8 @@ from ethogram.models.data.selection import label_name
 from ethogram.models.data.trajectories import Trajectories, group_labels, valid_steps
 from ethogram.models.optimal_assignment import Assignment, checked_costs, ranked_assignment
 from ethogram.models.printing import short_repr
-from ethogram.models.roles.exclusive_roles import GroupedChains
 from ethogram.models.roles.role_couplings import role_potentials
+from ethogram.models.roles.role_groups import GroupedChains
 from ethogram.models.roles.role_hmm import RoleHMM
 
 __all__ = ["InferredRoles", "assign_roles", "infer_roles", "role_log_likelihood"]
@@ -85,10 +85,12 @@ def assign_roles(posterior: ConjugatePosterior | ConjugateResult, data: Trajecto
 def infer_roles(posterior: Any, data: Trajectories, *, model: Any = None) -> InferredRoles:
     r"""Most likely role paths, and the probability of every role at every step.
 
-    Both use the expected log potentials of q, as its local step does. With ``exclusive="per_sequence"`` the path of an
-    agent is its role in the optimal assignment, and the probabilities are the marginals of the matching. With
-    ``exclusive="per_frame"`` the paths of a group are its most likely maps; where these are a mean field, the optimal
-    assignment of every frame given the marginals of its neighbours.
+    Given q, both use its expected log potentials, as the local step of the fit does; `infer_intents` and held-out
+    scores use posterior means of the parameters, under which probabilities differ a little.
+
+    With ``exclusive="per_sequence"`` the path of an agent is its role in the optimal assignment, and the probabilities
+    are the marginals of the matching. With ``exclusive="per_frame"`` the paths of a group are its most likely maps;
+    where these are a mean field, the optimal assignment of every frame given the marginals of its neighbours.
 
     Given draws, the probabilities are means over draws of the smoothed marginals, and the path has the most probable
     role of each step. Labels may switch between draws and chains: each draw is relabelled to overlap most with the
@@ -96,7 +98,7 @@ def infer_roles(posterior: Any, data: Trajectories, *, model: Any = None) -> Inf
 
     Parameters
     ----------
-    posterior : of a `RoleHMM`, or the result that holds it; or draws: a `RefreshedPosterior`, numpyro's ``MCMC``
+    posterior : of a `RoleHMM`, or the result that holds it; or draws: a `SampledPosterior`, numpyro's ``MCMC``
         after its run, or its ``get_samples()``, arrays (draw, ...) by site.
     data : trajectories that fit the model.
     model : of draws by site; an ``MCMC`` and a posterior hold theirs.
@@ -106,7 +108,7 @@ def infer_roles(posterior: Any, data: Trajectories, *, model: Any = None) -> Inf
     posterior = posterior_that_fits(posterior, data, RoleHMM, accepted=DRAWS)
     model, expected = posterior.model, posterior.expected_statistics()
     inside = np.asarray(valid_steps(data))
-    groups = model.grouped_sequences(data)
+    groups = model.entries(data).sequences
     order = np.arange(data.num_sequences) if groups is None else groups.ravel()
     found = model.coupling.decode(model, expected, model.arrange(data.take(order)))
     path, probability = (np.empty_like(part) for part in found)
@@ -124,11 +126,6 @@ def roles_of_draws(draws: Any, data: Trajectories, model: Any, kind: type) -> In
     return InferredRoles(np.where(inside, probability.argmax(-1), -1).astype(np.int32), probability)
 
 
-def _chains(model: Any, data: Trajectories) -> Any:
-    arranged = model.arrange(data)
-    return arranged.chains if isinstance(arranged, GroupedChains) else arranged
-
-
 def role_log_likelihood(
     posterior: ConjugatePosterior | ConjugateResult, data: Trajectories
 ) -> Float[np.ndarray, "sequence role"]:
@@ -140,5 +137,6 @@ def role_log_likelihood(
     data : trajectories that fit the model.
     """
     posterior = posterior_that_fits(posterior, data, RoleHMM)
-    model = posterior.model
-    return np.asarray(role_potentials(model, posterior.expected_statistics(), _chains(model, data)))
+    model, batch = posterior.model, posterior.model.arrange(data)
+    chains = batch.chains if isinstance(batch, GroupedChains) else batch
+    return np.asarray(role_potentials(model, posterior.expected_statistics(), chains))

@@ -1,7 +1,6 @@
 """Messages along chains of hidden states: potentials, filtering, paths, and hidden Markov models."""
 
-from ethogram.models.chains.hidden_markov import Forecast, HiddenMarkov
-from ethogram.models.chains.latent_chain import LatentChain
+from ethogram.models.chains.hidden_markov import Forecast, HiddenMarkov, LatentChain
 from ethogram.models.chains.log_space import logsumexp, safe_log
 from ethogram.models.chains.markov_chain import (
     ExpectedCounts,

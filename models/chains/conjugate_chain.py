@@ -13,16 +13,15 @@ Le, Yue, Carr, Lucey (2017), supplement: eq. 7-15, with the local step's :math:`
 
 from __future__ import annotations
 
-import math
+import functools
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import Array, lax
-from jax.custom_batching import custom_vmap
+from jax import Array
 
+from ethogram.models.chains.batching import by_chains, by_chunks, chunk_size
 from ethogram.models.chains.forward_backward import RowTransitions, SymbolLikelihoods, chunk_e_step
-from ethogram.models.chains.markov_chain import chunk_size, fold_axis, unfold_axis
 from ethogram.models.hooks import HasHooks, overrides
 
 __all__ = [
@@ -114,95 +113,47 @@ def _conjugate_log_normalizer_jvp(primals, tangents):
     return value, jax.tree.reduce(jnp.add, parts)
 
 
-@custom_vmap
-def _one_chain(emission, expected, data):
-    value, statistics = _many_chains(emission, jax.tree.map(lambda x: x[None], expected), data)
-    return value[0], jax.tree.map(lambda x: x[0], statistics)
-
-
 # One compilation where it is called outside jit, and no call of its own inside.
-_value_and_statistics = jax.jit(_one_chain, inline=True)
+@functools.partial(jax.jit, inline=True)
+def _value_and_statistics(emission, expected, data):
+    one_chain = jax.tree.map(lambda x: x[None], expected)
+    return jax.tree.map(lambda x: x[0], _many_chains((emission, data), one_chain))
 
 
-@_one_chain.def_vmap
-def _(axis_size, in_batched, emission, expected, data):
-    emission_batched, expected_batched, data_batched = in_batched
-
-    def stacked(x, is_mapped):
-        return x if is_mapped else jnp.broadcast_to(x[None], (axis_size, *x.shape))
-
-    if any(jax.tree.leaves((emission_batched, data_batched))):
-        # Data sets of their own, in turn: a mapped axis of data has no common chunk loop.
-        each = jax.tree.map(stacked, (emission, expected, data), tuple(in_batched))
-        out = lax.map(lambda one: _value_and_statistics(*one), each)
-    else:
-        out = _many_chains_folding(emission, jax.tree.map(stacked, expected, expected_batched), data)
-    return out, (True, jax.tree.map(lambda _: True, expected))
-
-
-@custom_vmap
-def _many_chains_folding(emission, expected, data):
-    return _many_chains(emission, expected, data)
-
-
-@_many_chains_folding.def_vmap
-def _(axis_size, in_batched, emission, expected, data):
-    emission_batched, expected_batched, data_batched = in_batched
-    if any(jax.tree.leaves((emission_batched, data_batched))):
-        raise NotImplementedError("vmap over data or emission inside vmap over chains")
-    folded = jax.tree.map(lambda x, batched: fold_axis(x, axis_size, batched), expected, expected_batched)
-    out = _many_chains_folding(emission, folded, data)
-    batched = (True, jax.tree.map(lambda _: True, expected))
-    return jax.tree.map(lambda x: unfold_axis(x, axis_size), out), batched
-
-
+@by_chains
 def _many_chains(
-    emission: ChainEmission, expected: dict[str, Any], data: ChainData
+    shared: tuple[ChainEmission, ChainData], expected: dict[str, Any]
 ) -> tuple[Array, dict[str, Any]]:
     """Value (chain,) and statistics with a leading chain axis, chunk by chunk of sequences."""
+    emission, data = shared
     expected = dict(expected)
     initial, transition = expected.pop("initial"), expected.pop("transition")
     log_initial = jnp.transpose(initial.concentration, (1, 0))[..., None]
     log_transition = jnp.moveaxis(transition.concentration, 0, -1)
-    num_chains = log_initial.shape[1]
+    num_states, num_chains = log_initial.shape[:2]
     num_sequences, num_steps = data.observed.shape
-    size = chunk_size(num_chains, num_sequences, num_steps, log_initial.shape[0])
-    num_chunks = math.ceil(num_sequences / size)
 
-    def one_chunk(chunk: ChainData):
+    def one_chunk(chunk: ChainData, counted: Array):
         steps, statistics_of = _step_potentials(emission, expected, chunk)
         dtype = jnp.result_type(jax.eval_shape(steps), log_initial)
-        alive = jnp.arange(num_steps)[:, None, None] < chunk.lengths[None, None]
-        weight = jnp.ones((1, chunk.lengths.shape[0]), dtype)
+        lengths = jnp.where(counted, chunk.lengths, 0)
         table = log_transition.astype(dtype)
         result = chunk_e_step(
             log_initial.astype(dtype),
             table[..., None] if chunk.rows is None else RowTransitions(table, chunk.rows[:, :-1].T),
             steps,
-            alive,
-            weight,
+            jnp.arange(num_steps)[:, None, None] < lengths[None, None],
+            summed=True,
         )
         counts = {
             "initial": initial._replace(concentration=jnp.sum(result.state[0], axis=-1).T),
             "transition": transition._replace(concentration=jnp.moveaxis(result.pair, -1, 0)),
         }
-        return jnp.sum(result.log_normalizer, axis=-1), {**counts, **statistics_of(result.state)}
+        value = jnp.sum(result.log_normalizer, axis=-1)
+        return None, (value, {**counts, **statistics_of(result.state)})
 
-    if num_chunks == 1:
-        return one_chunk(data)
-
-    def split(x):
-        x = jnp.pad(x, [(0, num_chunks * size - num_sequences)] + [(0, 0)] * (x.ndim - 1))
-        return x.reshape(num_chunks, size, *x.shape[1:])
-
-    def add_chunk(total, chunk):
-        return jax.tree.map(jnp.add, total, one_chunk(chunk)), None
-
-    chunks = jax.tree.map(split, data)
-    nothing = jax.tree.map(
-        lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(one_chunk, jax.tree.map(lambda x: x[0], chunks))
-    )
-    return lax.scan(add_chunk, nothing, chunks)[0]
+    size = chunk_size(num_chains, num_sequences, num_steps, num_states)
+    return by_chunks(one_chunk, data, size, axis=0)[1]
 
 
 def _step_potentials(emission: ChainEmission, expected: dict[str, Any], chunk: ChainData) -> tuple[Any, Any]:

@@ -64,7 +64,8 @@ def chunk_e_step(
     log_transition: Array | RowTransitions,
     make_log_likelihood: Callable[[], Array],
     alive: Array,
-    weight: Array | None = None,
+    *,
+    summed: bool = False,
 ) -> EStep:
     """Log evidence, state marginals and pair statistics of one chunk of sequences.
 
@@ -73,13 +74,13 @@ def chunk_e_step(
     log_initial : (state, chain, 1).
     log_transition : (state, next_state, chain, 1), or driven (time - 1, state, next_state, chain, sequence), or a
         table with the row of each step; pair statistics are then those of the table, (row, state, next_state,
-        chain), and weights must be given.
+        chain), and must be summed over the sequences.
     make_log_likelihood : gives (time, state, chain, sequence); what stands at dead steps is ignored. Each pass
         makes its own: one array for both would be written out for the sake of the pass that hardly ever runs.
         From :class:`SymbolLikelihoods` the scaled pass takes exponentials of the table, not of every step.
     alive : (time, chain or 1, sequence) bool.
-    weight : (chain or 1, sequence), with fixed transitions or a table only: sum the counts over the sequences
-        with these weights. None keeps each sequence's own.
+    summed : add up the pair statistics of the sequences, of fixed transitions or of a table. Otherwise each
+        sequence has its own.
     """
     num_steps, num_sequences = alive.shape[0], alive.shape[2]
     num_states, num_chains = log_initial.shape[:2]
@@ -87,8 +88,6 @@ def chunk_e_step(
     dtype = log_initial.dtype
     tiny = float(jnp.finfo(dtype).tiny)
     alive = jnp.broadcast_to(alive, (num_steps, num_chains, num_sequences))
-    if weight is not None:
-        weight = jnp.broadcast_to(weight, (num_chains, num_sequences))
 
     # Inside, arrays are (time, chain, state, sequence): a step of one chain is a matrix for the product.
     likelihood, best = _scaled_likelihood(make_log_likelihood)
@@ -123,7 +122,7 @@ def chunk_e_step(
     joint, normalizer = _forward(initial, transition, likelihood, tiny)
     inverse = jnp.where(unknown[None], jnp.nan, _inverse(normalizer, tiny))  # NaN is handed on, never hidden
     before = jnp.concatenate([jnp.zeros_like(inverse[:1]), inverse[:-1]])
-    state, counts, entering, reach = _backward(transition, likelihood, joint, inverse, before, alive, weight)
+    state, counts, entering, reach = _backward(transition, likelihood, joint, inverse, before, alive, summed)
 
     kept = alive & (normalizer >= tiny)
     log_c = jnp.log(jnp.where(kept, normalizer, 1)) + jnp.where(alive, top, 0)
@@ -148,7 +147,7 @@ def chunk_e_step(
         if counts.ndim == 3:
             return jnp.transpose(counts * transition, (1, 2, 0))
         each = jnp.transpose(counts * transition[..., None], (1, 2, 0, 3))
-        return each if weight is None else jnp.sum(each * weight[None, None], axis=-1)
+        return jnp.sum(each, axis=-1) if summed else each
 
     def keep():
         return EStep(log_normalizer, jnp.swapaxes(state, 1, 2), pairs())
@@ -160,12 +159,11 @@ def chunk_e_step(
             jnp.where(alive[:, None], make_log_likelihood(), 0).astype(dtype),
             alive,
         )
-        if weight is None:
+        if summed:  # the sum has to be made anew; both passes are right for sequences that either fits
+            pair = _added_up(log_transition, jnp.where(_like(unknown, exact.pair), jnp.nan, exact.pair))
+        else:
             own = pairs()
             pair = jnp.where(_like(redo, own), exact.pair, own)
-        else:  # the sum over sequences has to be made anew; both passes are right for those that either fits
-            each = jnp.where(_like(unknown, exact.pair), jnp.nan, exact.pair) * _like(weight, exact.pair)
-            pair = _added_up(log_transition, each)
         return EStep(
             jnp.where(redo, exact.log_normalizer, log_normalizer),
             jnp.where(_like(redo, exact.state), exact.state, jnp.swapaxes(state, 1, 2)),
@@ -237,18 +235,18 @@ def _backward(
     inverse: Array,
     before: Array,
     alive: Array,
-    weight: Array | None,
+    summed: bool,
 ) -> tuple[Array, Array | None, Array | None, Array]:
     """State marginals, what pair statistics are made of, and the reach of the smallest number that is kept.
 
     Pair statistics are ``joint_{t-1}(j) A(j, k) entering_t(k)`` with ``entering_t = likelihood_t * future_t /
     c_{t-1}``. With fixed transitions their sums over time are returned: with few states (chain, state, next_state,
-    sequence), with more the weighted sum over the sequences too, a matrix product a step. With a table the
-    weighted sums of its rows (row, chain, state, next_state). Otherwise ``entering``.
+    sequence), with more the sum over the sequences too, one matrix product per step. With a table the
+    sums of its rows (row, chain, state, next_state). Otherwise ``entering``.
     """
     num_steps, num_chains, num_states, num_sequences = likelihood.shape
     written_out = _written_out(transition, num_states)
-    multiplying = not written_out and weight is not None
+    multiplying = not written_out and summed
     summing = isinstance(transition, _Rows) or multiplying or (written_out and transition.ndim == 3)
     dead = 1 - alive.astype(likelihood.dtype)
     least = 2 * num_states * float(jnp.finfo(likelihood.dtype).tiny)
@@ -270,10 +268,10 @@ def _backward(
             earlier = jnp.matmul(transition, entering, precision="highest")
         earlier = scale[:, None] * jnp.maximum(earlier + _step(dead, t)[:, None], least)
         if multiplying:
-            after = entering * (scale * weight)[:, None]
+            after = entering * scale[:, None]
             counts = counts + jnp.matmul(_step(joint, t_before), after.mT, precision="highest")
         elif isinstance(transition, _Rows):
-            left = (_step(joint, t_before) * (scale * weight)[:, None])[:, :, None]
+            left = (_step(joint, t_before) * scale[:, None])[:, :, None]
             here = _step(transition.row, t_before)
             counts = counts.at[here].add(jnp.transpose(left * entering[:, None], (3, 0, 1, 2)), mode="clip")
         elif summing:

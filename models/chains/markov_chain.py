@@ -20,18 +20,15 @@ Leading batch axes broadcast, and are the fast way to do many chains.
 from __future__ import annotations
 
 import functools
-import math
-from typing import Literal, NamedTuple, get_args
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import Array, lax
-from jax.custom_batching import custom_vmap
+from jax import Array
 from jax.custom_derivatives import SymbolicZero
 from jaxtyping import ArrayLike, Float
 
-from ethogram.models.arguments import require_one_of
-from ethogram.models.chains.associative_chain import associative_e_step
+from ethogram.models.chains.batching import by_chains, by_chunks, chunk_size
 from ethogram.models.chains.filtering import Filtered, filter_states, forecast_states
 from ethogram.models.chains.forward_backward import chunk_e_step
 from ethogram.models.chains.log_space import EStep, log_space_e_step
@@ -53,14 +50,6 @@ __all__ = [
     "most_likely_path",
     "sample_path",
 ]
-
-CHUNK_WIDTHS = (20, 100)
-"""Sequences worked on at once: at least and at most. Fewer leave vector units empty, more gain nothing."""
-
-CHUNK_CELLS = 250_000
-"""Sequences times steps times states of a chunk, between those widths: its messages stay in the second cache."""
-
-Method = Literal["scan", "associative"]
 
 
 @short_repr
@@ -100,8 +89,6 @@ def log_normalizer(
     log_transition: ArrayLike,
     step_log_likelihood: ArrayLike,
     length: ArrayLike | None = None,
-    *,
-    method: Method = "scan",
 ) -> Float[Array, "*batch"]:
     r"""Log of the summed weight of all state paths, ``log p(y)`` for normalised potentials.
 
@@ -111,8 +98,6 @@ def log_normalizer(
     Parameters
     ----------
     log_initial, log_transition, step_log_likelihood, length : see the module.
-    method : ``"scan"`` (default) runs along the chain; ``"associative"`` combines matrices in a tree, which
-        does `state` times the work in ``log(time)`` sequential rounds: for one long chain on an accelerator.
 
     Raises
     ------
@@ -127,7 +112,7 @@ def log_normalizer(
     -3.6119
     """
     potentials = chain_potentials(log_initial, log_transition, step_log_likelihood, length)
-    return _value(potentials, _known(method))
+    return _value(potentials)
 
 
 def marginals(
@@ -135,8 +120,6 @@ def marginals(
     log_transition: ArrayLike,
     step_log_likelihood: ArrayLike,
     length: ArrayLike | None = None,
-    *,
-    method: Method = "scan",
 ) -> Marginals:
     r"""Log normaliser, state marginals ``p(z_t = k)`` and pair marginals ``p(z_{t-1} = j, z_t = k)``.
 
@@ -145,7 +128,7 @@ def marginals(
     Rabiner (1989), eq. 27 and 37.
     """
     potentials = chain_potentials(log_initial, log_transition, step_log_likelihood, length)
-    return _marginals(potentials, _known(method))
+    return _marginals(potentials)
 
 
 def expected_counts(
@@ -176,8 +159,6 @@ def entropy(
     log_transition: ArrayLike,
     step_log_likelihood: ArrayLike,
     length: ArrayLike | None = None,
-    *,
-    method: Method = "scan",
 ) -> Float[Array, "*batch"]:
     r"""Entropy of the posterior over state paths, in nats: :math:`\log Z` less the expected log weight.
 
@@ -185,41 +166,36 @@ def entropy(
     :func:`log_normalizer`.
     """
     potentials = chain_potentials(log_initial, log_transition, step_log_likelihood, length)
-    return _entropy(potentials, _known(method))
-
-
-def _known(method: str) -> str:
-    require_one_of("method", method, get_args(Method))
-    return method
+    return _entropy(potentials)
 
 
 # One program for each public function, inlined where the caller has its own.
-_program = functools.partial(jax.jit, static_argnames="method", inline=True)
+_program = functools.partial(jax.jit, inline=True)
 
 
 @_program
-def _value(potentials: ChainPotentials, method: str) -> Array:
-    return potentials.unfold(_log_normalizer(*potentials.arrays, method))
+def _value(potentials: ChainPotentials) -> Array:
+    return potentials.unfold(_log_normalizer(*potentials.arrays))
 
 
 @_program
-def _marginals(potentials: ChainPotentials, method: str) -> Marginals:
-    result = e_step(*potentials.every_step().arrays, method)
+def _marginals(potentials: ChainPotentials) -> Marginals:
+    result = e_step(*potentials.every_step().arrays)
     return Marginals(*(potentials.unfold(part) for part in result))
 
 
-@functools.partial(jax.jit, inline=True)
+@_program
 def _counts(potentials: ChainPotentials) -> ExpectedCounts:
-    result = e_step(*potentials.arrays, "scan", True)
+    result = e_step(*potentials.arrays, True)
     state = potentials.unfold(result.state)
     counts = result.pair.reshape(*potentials.chain_shape, *result.pair.shape[1:])
     return ExpectedCounts(potentials.unfold(result.log_normalizer), state, counts)
 
 
 @_program
-def _entropy(potentials: ChainPotentials, method: str) -> Array:
+def _entropy(potentials: ChainPotentials) -> Array:
     log_pi, log_a, log_lik, lengths = potentials.arrays
-    result = e_step(log_pi, log_a, log_lik, lengths, method)
+    result = e_step(log_pi, log_a, log_lik, lengths)
     pairs = _expect(result.pair, log_a if potentials.driven else log_a[:, None])
     expected = (
         jnp.sum(_expect(result.state[..., 0, :], log_pi[:, None]), -1)
@@ -240,44 +216,46 @@ def _expect(probability: Array, log_potential: Array) -> Array:
 # The kernel's calling convention below: parameters (chain, ...), data (chain, sequence, ...).
 
 
-@functools.partial(jax.custom_jvp, nondiff_argnums=(4,))
-def _log_normalizer(log_pi: Array, log_a: Array, log_lik: Array, length: Array, method: str) -> Array:
-    return e_step(log_pi, log_a, log_lik, length, method).log_normalizer
+@jax.custom_jvp
+def _log_normalizer(log_pi: Array, log_a: Array, log_lik: Array, length: Array) -> Array:
+    return e_step(log_pi, log_a, log_lik, length).log_normalizer
 
 
-def _log_normalizer_jvp(method, primals, tangents):
+# At full precision, which a GPU's tensor cores do not have by default.
+_dot = functools.partial(jnp.einsum, precision="highest")
+
+
+def _log_normalizer_jvp(primals, tangents):
     log_pi, log_a, log_lik, length = primals
-    result = e_step(log_pi, log_a, log_lik, length, method)
+    result = e_step(log_pi, log_a, log_lik, length)
     along = jnp.zeros_like(result.log_normalizer)
     d_pi, d_a, d_lik, _ = tangents
     if not isinstance(d_pi, SymbolicZero):
-        along += jnp.einsum("rnk,rk->rn", result.state[:, :, 0], d_pi)
+        along += _dot("rnk,rk->rn", result.state[:, :, 0], d_pi)
     if not isinstance(d_a, SymbolicZero):
         pairs = "rntjk,rntjk->rn" if log_a.ndim == 5 else "rnjk,rjk->rn"
-        along += jnp.einsum(pairs, result.pair, d_a)
+        along += _dot(pairs, result.pair, d_a)
     if not isinstance(d_lik, SymbolicZero):
-        along += jnp.einsum("rntk,rntk->rn", result.state, d_lik)
+        along += _dot("rntk,rntk->rn", result.state, d_lik)
     return result.log_normalizer, along
 
 
 _log_normalizer.defjvp(_log_normalizer_jvp, symbolic_zeros=True)
 
 
-@functools.partial(jax.custom_jvp, nondiff_argnums=(4, 5))
-def e_step(
-    log_pi: Array, log_a: Array, log_lik: Array, length: Array, method: str = "scan", summed: bool = False
-) -> EStep:
+@functools.partial(jax.custom_jvp, nondiff_argnums=(4,))
+def e_step(log_pi: Array, log_a: Array, log_lik: Array, length: Array, summed: bool = False) -> EStep:
     """Evidence (chain, sequence), state marginals (chain, sequence, time, state) and pair statistics.
 
     Fixed transitions give each sequence's expected counts (chain, sequence, state, state), with `summed` those of
     all (chain, state, state); driven ones the pair marginals of every step (chain, sequence, time - 1, state,
     state).
     """
-    return EStep(*_folding(method, summed)(log_pi, log_a, log_lik, length))
+    return _BATCHED[summed]((), (log_pi, log_a, log_lik, length))
 
 
 @e_step.defjvp
-def _e_step_jvp(method, summed, primals, tangents):
+def _e_step_jvp(summed, primals, tangents):
     """Second derivatives: through the log-space recursions, whose own derivatives are plain."""
     *potentials, length = primals
 
@@ -289,86 +267,29 @@ def _e_step_jvp(method, summed, primals, tangents):
         return result._replace(pair=jnp.sum(result.pair, 1)) if summed else result
 
     _, along = jax.jvp(exact, tuple(potentials), tuple(tangents[:3]))
-    return e_step(*primals, method, summed), along
+    return e_step(*primals, summed), along
 
 
-@functools.cache
-def _folding(method: str, summed: bool):
-    """The E-step under a batching rule of its own, which makes a mapped axis a part of the chain axis.
-
-    The one ``lax.cond`` of the kernel then stays a ``cond`` under vmap; JAX's own rule would run both branches.
-    """
-    e_step_of = (
-        associative_e_step if method == "associative" else functools.partial(_chunked_e_step, summed=summed)
-    )
-
-    @custom_vmap
-    def folded(log_pi, log_a, log_lik, length):
-        return tuple(e_step_of(log_pi, log_a, log_lik, length))
-
-    @folded.def_vmap
-    def _(axis_size, in_batched, *args):
-        args = [fold_axis(x, axis_size, batched) for x, batched in zip(args, in_batched, strict=True)]
-        out = folded(*args)
-        return tuple(unfold_axis(x, axis_size) for x in out), (True,) * len(out)
-
-    # Inlined into what calls it: a call of its own would copy whole arrays in and out.
-    return jax.jit(folded, inline=True)
-
-
-def fold_axis(x: Array, axis_size: int, batched: bool) -> Array:
-    """(mapped, chain, ...) as (mapped * chain, ...); what is not mapped is repeated."""
-    if not batched:
-        x = jnp.broadcast_to(x[None], (axis_size, *x.shape))
-    return x.reshape(x.shape[0] * x.shape[1], *x.shape[2:])
-
-
-def unfold_axis(x: Array, axis_size: int) -> Array:
-    """The inverse of :func:`fold_axis`."""
-    return x.reshape(axis_size, x.shape[0] // axis_size, *x.shape[1:])
-
-
-def chunk_size(num_chains: int, num_sequences: int, num_steps: int, num_states: int) -> int:
-    """Sequences a chunk: even chunks, whose chains times sequences keep to the widths and cells above."""
-    least, most = CHUNK_WIDTHS
-    width = min(max(CHUNK_CELLS // (num_steps * num_states), least), most)
-    at_most = max(1, width // num_chains)
-    return math.ceil(num_sequences / math.ceil(num_sequences / at_most))
-
-
-def _chunked_e_step(log_pi: Array, log_a: Array, log_lik: Array, length: Array, *, summed: bool) -> EStep:
-    num_chains, num_sequences, num_steps, num_states = log_lik.shape
-    size = chunk_size(num_chains, num_sequences, num_steps, num_states)
-    num_chunks = math.ceil(num_sequences / size)
-    if num_chunks == 1:
-        weight = jnp.ones_like(log_lik, shape=(1, num_sequences)) if summed else None
-        return _whole(functools.partial(chunk_e_step, weight=weight), log_pi, log_a, log_lik, length)
+def _e_step_of_chains(summed: bool, _: tuple, chains: tuple[Array, Array, Array, Array]) -> EStep:
+    log_pi, log_a, log_lik, length = chains
+    kernel = functools.partial(chunk_e_step, summed=summed)
     driven = log_a.ndim == 5
 
-    def take(x, start):
-        return lax.dynamic_slice_in_dim(x, start, size, axis=1)
+    def one_chunk(chunk, counted):
+        matrices, log_lik, length = chunk
+        matrices = matrices if driven else log_a
+        result = _whole(kernel, log_pi, matrices, log_lik, jnp.where(counted[None], length, 0))
+        return (result._replace(pair=None), result.pair) if summed else (result, None)
 
-    def e_step_from(start, first):
-        weight = (start + jnp.arange(size) >= first).astype(log_lik.dtype)[None] if summed else None
-        matrices = take(log_a, start) if driven else log_a
-        kernel = functools.partial(chunk_e_step, weight=weight)
-        return _whole(kernel, log_pi, matrices, take(log_lik, start), take(length, start))
+    size = chunk_size(*log_lik.shape)
+    each, pair = by_chunks(one_chunk, (log_a if driven else None, log_lik, length), size, axis=1)
+    return each._replace(pair=pair) if summed else each
 
-    def add_chunk(i, whole):
-        # The last chunk overlaps the one before, and writes the same there: nothing has to be padded.
-        start = jnp.minimum(i * size, num_sequences - size)
-        put = functools.partial(lax.dynamic_update_slice_in_dim, start_index=start, axis=1)
-        part = e_step_from(start, i * size)
-        pair = whole.pair + part.pair if summed else put(whole.pair, part.pair)
-        return EStep(put(whole.log_normalizer, part.log_normalizer), put(whole.state, part.state), pair)
 
-    def nothing(x, lead=(num_chains, num_sequences)):
-        return jnp.zeros((*lead, *x.shape[len(lead) :]), x.dtype)
-
-    shapes = jax.eval_shape(e_step_from, 0, 0)
-    pair = nothing(shapes.pair, (num_chains,)) if summed else nothing(shapes.pair)
-    empty = EStep(nothing(shapes.log_normalizer), nothing(shapes.state), pair)
-    return lax.fori_loop(0, num_chunks, add_chunk, empty)
+# Inlined into what calls them: a call of its own would copy whole arrays in and out.
+_BATCHED = tuple(
+    jax.jit(by_chains(functools.partial(_e_step_of_chains, summed)), inline=True) for summed in (False, True)
+)
 
 
 def _whole(kernel, log_pi: Array, log_a: Array, log_lik: Array, length: Array) -> EStep:

@@ -14,7 +14,7 @@ import numpy as np
 from jax import Array
 from jaxtyping import ArrayLike
 
-from ethogram.models.arguments import is_concrete, on_host, refuse
+from ethogram.models.arguments import is_concrete, on_host, require
 
 __all__ = ["ChainPotentials", "chain_potentials", "into_step"]
 
@@ -106,7 +106,7 @@ def chain_potentials(
     if is_concrete(lengths):
         values = np.asarray(lengths)
         rule = f", outside 0..{num_steps}, the steps of step_log_likelihood: pad it to the longest sequence"
-        refuse((values < 0) | (values > num_steps), "length", values, rule)
+        require((values >= 0) & (values <= num_steps), "length", values, rule)
 
     inner = 3 if driven else 2
     try:
@@ -203,4 +203,4 @@ def _check_values(name: str, x: Any, lengths: Any = None, first_step: int = 0) -
         values = np.broadcast_to(values, wrong.shape)
     if name == "step_log_likelihood":
         fix = "use a row of zeros at missing steps"
-    refuse(wrong, name, values, f": {fix}")
+    require(~wrong, name, values, f": {fix}")

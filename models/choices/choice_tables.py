@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ethogram.models.arguments import as_list, refuse, require_integer, warn_user
+from ethogram.models.arguments import as_list, require, require_integer, warn_user
 from ethogram.models.data.columns import Columns, as_names, label_columns, number_groups
 from ethogram.models.data.labels import label_texts, look_up
 from ethogram.models.data.metadata import Metadata
@@ -216,7 +216,7 @@ def _choices(
         wrong = ~unknown & ((values < first) | (values >= first + width))
         fix = f": options are {first} to {first + width - 1}, or -1"
         fix += "; pass base=1 if they count from 1, and 0 is an unknown choice" if base is None else ""
-        refuse(wrong, f"column {column!r}, row ", values, fix)
+        require(~wrong, f"column {column!r}, row ", values, fix)
         return np.where(unknown, -1, np.where(unknown, first, values).astype(int) - first)
     if metadata.action_names is None:
         raise TypeError(

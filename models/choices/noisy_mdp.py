@@ -19,14 +19,14 @@ discount (4.1.1); the flat prior gives a proper posterior only where choices ove
 from __future__ import annotations
 
 import functools
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 from numpyro.handlers import block, mask, scale, seed, substitute, trace
 from scipy.linalg import helmert
 
@@ -42,7 +42,7 @@ from ethogram.models.choices.checks import namespace, require_positive_prior
 from ethogram.models.choices.decisions import Decisions, HostOrDevice, check_decisions, weights_of
 from ethogram.models.choices.probit_choice import ProbitChoice
 from ethogram.models.choices.separation import Separation, separation_once
-from ethogram.models.conjugate_model import Exportable
+from ethogram.models.conjugate_model import Entries, Exportable
 from ethogram.models.data.trajectories import Metadata
 from ethogram.models.model_object import model_object, static_field
 from ethogram.models.printing import short_repr
@@ -135,6 +135,8 @@ class NoisyMDP(Exportable):
     ((5, 3), (5, 3))
     """
 
+    observed_site: ClassVar[str] = "choice"
+
     kappa: Any = 25.0
     kind: str = static_field(default="tabular")
     action_rewards: Any = False
@@ -208,7 +210,7 @@ class NoisyMDP(Exportable):
                 theta = numpyro.sample("theta", self._prior(loc, kappa, data))
         for name, value in self.parts(theta, data).items():
             numpyro.deterministic(name, value)
-        offered = ProbitChoice(_utilities(theta, problem), data.legal)
+        offered = self.likelihood({"theta": theta}, problem)
         offers = numpyro.plate("decision", data.num_decisions)
         if not condition:
             with offers:
@@ -219,6 +221,23 @@ class NoisyMDP(Exportable):
         counts = (data.choice >= 0) & (weight > 0)
         with offers, mask(mask=counts), scale(scale=xp.where(counts, weight, 1.0)):
             numpyro.sample("choice", offered, obs=data.choice)
+
+    def entries(self, data: Decisions | ChoiceProblem) -> Entries:
+        """The choices, one entry per decision, and the problem without names."""
+        problem = self.check(data, condition=False)
+        return Entries(problem.data.choice, problem.without_names(), unit="decision")
+
+    def likelihood(self, parameters: dict[str, Any], batch: ChoiceProblem) -> ProbitChoice:
+        """Distribution of the choices at ``theta``, whatever the weights of the decisions."""
+        return ProbitChoice(_utilities(parameters["theta"], batch), batch.data.legal)
+
+    def needed_sites(self) -> tuple[str, ...]:
+        """Theta, of which all other values are functions."""
+        return ("theta",)
+
+    def informative_steps(self, data: Decisions) -> Bool[np.ndarray, "decision"]:
+        """Which decisions have a known choice and a weight."""
+        return np.asarray(weights_of(data, known=True)) > 0
 
     def simulate(
         self, key: Array, decisions: Decisions, parameters: dict[str, Any] | None = None

@@ -23,7 +23,7 @@ from jax import lax
 from jaxtyping import Array, Float, Int
 from numpyro.distributions import constraints
 
-from ethogram.models.arguments import common_batch, is_concrete, refuse, require, require_integer
+from ethogram.models.arguments import common_batch, is_concrete, require, require_integer
 from ethogram.models.choices.checks import namespace
 
 __all__ = [
@@ -104,7 +104,7 @@ class ProbitChoice(dist.Distribution):
             given, allowed = np.broadcast_to(utilities, shape), np.broadcast_to(mask, shape)
             require(allowed.any(-1), "legal", allowed, "has no legal option", "drop such decisions")
             wrong = allowed & ~np.isfinite(given)
-            refuse(wrong, "utilities", given, ": pass finite utilities of legal options")
+            require(~wrong, "utilities", given, ": pass finite utilities of legal options")
         self.legal = xp.broadcast_to(mask, shape)
         self.utilities = xp.where(mask, utilities, 0).astype(dtype)
         self.num_nodes = num_nodes

@@ -53,7 +53,7 @@ class ActionTable(NamedTuple):
 
     def fit(self, data: Trajectories) -> ActionFrequencies:
         """Smoothed frequencies of the known actions of the traces, in every context that they have."""
-        steps = read_steps(data, self.num_states, self.num_actions, False)
+        steps = read_steps(data, self.num_states, self.num_actions)
         known = steps.action >= 0
         if not known.any():
             raise ValueError("data.actions has no known action: give at least one of 0 or more")
@@ -104,7 +104,7 @@ class ActionFrequencies(NamedTuple):
 
     def log_prob(self, data: Trajectories) -> Float[np.ndarray, "sequence"]:
         """Log probability of the known actions of every trace, in nats."""
-        steps = read_steps(data, self.table.num_states, self.table.num_actions, False)
+        steps = read_steps(data, self.table.num_states, self.table.num_actions)
         context = self.table.contexts(steps)
         place = np.minimum(np.searchsorted(self.contexts, context), len(self.contexts) - 1)
         chance = self.probability[place, np.maximum(steps.action, 0)]

@@ -71,7 +71,7 @@ def check_arrays(data: Any) -> None:
     if data.observations is not None and jnp.issubdtype(data.observations.dtype, jnp.floating):
         _check_finite(data)
         if jax.dtypes.canonicalize_dtype(data.observations.dtype) != data.observations.dtype:
-            require_representable("observations", np.where(data.observed[..., None], data.observations, 0))
+            require_representable("observations", data.observations, where=data.observed[..., None])
 
 
 def _on_host(data: Any) -> Any:

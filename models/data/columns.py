@@ -101,7 +101,7 @@ class Columns:
         return read_times(self.table[name], f"column {name!r}", self.num_rows, day_first)
 
     def features(self, names: list[ColumnName], order: np.ndarray) -> Column:
-        """Numeric columns in this order of rows, one a feature."""
+        """Numeric columns in this order of rows, one per feature."""
         for name in names:
             values, null = self[name]
             rows = np.flatnonzero(~null) if values.dtype.kind == "U" else ()
@@ -109,8 +109,8 @@ class Columns:
             word = "" if row is None else str(values[row])
             came = "" if row is None else f", and {self.row(row)} is {word!r}{number_hint(word)}"
             require_kind(f"column {name!r}", values, "biuf", f"features must be numbers{came}")
-        values, nulls = zip(*(self[name] for name in names), strict=True)
-        return Column(np.stack(values, axis=1)[order], np.stack(nulls, axis=1)[order])
+        parts = [self[name].take(order) for name in names]
+        return Column(*(np.stack(each, axis=1) for each in zip(*parts, strict=True)))
 
 
 def label_columns(
@@ -139,10 +139,10 @@ def as_names(names: ColumnName | Iterable[ColumnName] | None) -> list[ColumnName
 
 def number_groups(keys: dict[ColumnName, np.ndarray], num_rows: int) -> tuple[np.ndarray, np.ndarray]:
     """Number of each row's group, in the order of first rows, and each group's first row."""
-    code = np.zeros(num_rows, dtype=np.int64)
-    for values in keys.values():
-        distinct, inverse = np.unique(values, return_inverse=True)
-        _, code = np.unique(code * len(distinct) + inverse, return_inverse=True)
-    _, first_row, code = np.unique(code, return_index=True, return_inverse=True)
-    by_first = np.argsort(first_row)
-    return np.argsort(by_first)[code], first_row[by_first]
+    import pandas
+
+    number = np.zeros(num_rows, np.int64)
+    if keys:
+        number = pandas.DataFrame(keys).groupby([*keys], sort=False).ngroup().to_numpy()
+    number = number.astype(np.int32 if num_rows < 2**31 else np.int64)
+    return number, np.flatnonzero(np.diff(np.maximum.accumulate(number), prepend=-1))

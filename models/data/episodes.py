@@ -1,13 +1,12 @@
 """Readers of Python lists with one array per sequence, and of recorded episodes."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
-from ethogram.models.arguments import as_list, require_one_of
-from ethogram.models.data.episode_arrays import episode_arrays
+from ethogram.models.arguments import as_list, read_array, require_one_of
 from ethogram.models.data.labels import coded_fields
 from ethogram.models.data.metadata import Metadata
 from ethogram.models.data.padding import (
@@ -20,12 +19,21 @@ from ethogram.models.data.padding import (
     read_entries,
 )
 from ethogram.models.data.time_grid import SortedRows, clocks_of, frame_numbers
-from ethogram.models.data.times import read_times, state_clock
+from ethogram.models.data.times import read_times, with_time_metadata
 
 __all__ = ["read_episodes", "read_list"]
 
+# Sequences that are arrays of their own at a time.
+BLOCK = 1024
+
 # What to do with actions that are no integers.
 CONTINUOUS = "discretise them, join them to the observations as features, or pass with_actions=False"
+
+# What flat dictionaries call the last steps of their episodes.
+ENDS = ("terminals", "timeouts", "terminations", "truncations")
+
+EpisodeArrays = tuple[str, np.ndarray, np.ndarray]
+"""How messages call an episode, its observations (T,) or (T + 1,) and actions (T,), perhaps with more axes."""
 
 
 def read_list(
@@ -39,15 +47,20 @@ def read_list(
     codes: bool | str | Iterable[str] = False,
 ) -> dict[str, Any]:
     """Fields of `Trajectories`, still to be checked, of lists; parameters of ``Trajectories.from_list``."""
-    lists = {field: _arrays(part, field) for field, part in steps.items() if part is not None}
-    if not lists.keys() & {"observations", "states", "actions"}:
+    joined, counts = {}, {}
+    for field, part in steps.items():
+        if part is not None:
+            joined[field], counts[field] = _joined(part, field)
+    if not joined.keys() & {"observations", "states", "actions"}:
         raise ValueError("observations, states and actions are all None: give one of them")
     clock = as_list("time", () if time is None else time)
     clock = [as_list(f"time[{number}]", part, "one time per frame") for number, part in enumerate(clock)]
-    lengths = _common_lengths(lists if time is None else lists | {"time": clock})
+    lengths = _common_lengths(counts if time is None else counts | {"time": np.array([*map(len, clock)])})
     columns = {field: read_column(part, field) for field, part in labels.items() if part is not None}
-    sequence = np.repeat(np.arange(len(lengths)), lengths)
-    rank = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    number = np.int32 if lengths.sum() < 2**31 else np.int64
+    sequence = np.repeat(np.arange(len(lengths), dtype=number), lengths)
+    rank = np.arange(len(sequence), dtype=number)
+    rank -= np.repeat((np.cumsum(lengths) - lengths).astype(number), lengths)
     frame, times = rank, None
     if time is not None:
         entries = np.empty(lengths.sum(), object)
@@ -56,25 +69,22 @@ def read_list(
         clocks = clocks_of(columns.get("group"), len(lengths), "group")
         sorted_rows = SortedRows(lambda row: f"time[{sequence[row]}][{rank[row]}]", sequence, str, clocks)
         frame = frame_numbers(times.values, step, sorted_rows, "time", snap)
-        metadata = state_clock(Metadata() if metadata is None else metadata, times, step, sequence)
+        metadata = with_time_metadata(Metadata() if metadata is None else metadata, times, step, sequence)
         last = np.cumsum(lengths)[lengths > 0] - 1
         lengths[lengths > 0] = frame[last] + 1
     elif step is not None or snap is not False:
         given = "snap" if step is None else "step"
         raise ValueError(f"{given} is given without time: pass time=, one array of times per sequence")
-    marks = _joined(lists["observed"]) if "observed" in lists else None
+    marks = joined.pop("observed", None)
     if marks is not None and marks.dtype != np.bool_ and marks.size:
         raise TypeError(f"observed has dtype {marks.dtype}: pass booleans")
+    observations = joined.pop("observations", None)
     rows = FrameRows(
         sequence=sequence,
         frame=frame,
         lengths=lengths,
-        observations=_feature_columns(lists["observations"]) if "observations" in lists else None,
-        steps={
-            field: read_column(_joined(lists[field]), field)
-            for field in ("states", "actions", "stay")
-            if field in lists
-        },
+        observations=None if observations is None else Column(observations, is_nan(observations)),
+        steps={field: read_column(part, field) for field, part in joined.items()},
         observed=None if marks is None else marks.astype(bool),
         times=None if times is None else times.values,
     )
@@ -89,7 +99,7 @@ def read_episodes(
     Parameters are those of `Trajectories.from_episodes`, and the names of actions, if any.
     """
     require_one_of("last", last, ("keep", "drop"))
-    read, keys = episode_arrays(episodes)
+    read, keys = _episode_arrays(episodes)
     seen, acted = [], []
     for place, observation, action in read:
         extra = len(observation) - len(action)
@@ -131,38 +141,47 @@ def _discrete(values: np.ndarray, what: str, fix: str) -> np.ndarray:
     return values.astype(np.int64)
 
 
-def _arrays(part: Iterable[Any], field: str) -> list[np.ndarray]:
-    """Arrays of one field, with a feature axis where they are observations."""
-    arrays = []
-    for number, value in enumerate(as_list(field, part)):
-        array = read_entries(f"{field}[{number}]", value)
-        if field == "observations":
-            array = as_floats(array) if array.dtype == object else array
-            array = array[:, None] if array.ndim == 1 else array
-        wanted = ("(time,) or (time, feature)", 2) if field == "observations" else ("(time,)", 1)
-        if array.ndim != wanted[1]:
-            raise ValueError(f"{field}[{number}] has shape {array.shape}, not {wanted[0]}")
-        arrays.append(array)
-    if not arrays:
+def _joined(part: Iterable[Any], field: str) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of all arrays of a field, those of observations with a feature axis, and the lengths of the arrays.
+
+    An array is made of some lists at a time, since many small arrays take more memory than their numbers.
+    """
+    values = part if isinstance(part, np.ndarray) and part.ndim else as_list(field, part)
+    if not len(values):
         raise ValueError(f"{field} is empty: give one array per sequence, for at least one sequence")
-    return arrays
+    lengths, blocks, model = np.zeros(len(values), np.int64), [], None
+    for start in range(0, len(values), BLOCK):
+        arrays = []
+        for number, value in enumerate(values[start : start + BLOCK], start):
+            array = _array(value, f"{field}[{number}]", field == "observations")
+            lengths[number] = len(array)
+            arrays.append(array)
+            if field == "observations" and len(array):
+                model = model or (number, array.shape[1])
+                if array.shape[1] != model[1]:
+                    raise ValueError(
+                        f"observations[{number}] has {array.shape[1]} features, but observations[{model[0]}] has "
+                        f"{model[1]}: all sequences need the same features"
+                    )
+        blocks.append(_concatenated(arrays))
+    return blocks[0] if len(blocks) == 1 else _concatenated(blocks), lengths
 
 
-def _common_lengths(lists: Mapping[str, Sequence[Any]]) -> np.ndarray:
-    (first, reference), *others = lists.items()
-    for field, arrays in others:
-        if len(arrays) != len(reference):
-            raise ValueError(f"{field} has {len(arrays)} sequences, but {first} has {len(reference)}")
-        for number, (array, model) in enumerate(zip(arrays, reference, strict=True)):
-            if len(array) != len(model):
-                raise ValueError(
-                    f"{field}[{number}] has {len(array)} frames, but {first}[{number}] has {len(model)}: "
-                    "mark what is missing with -1"
-                )
-    return np.array([len(array) for array in reference], dtype=np.int64)
+def _array(value: Any, name: str, has_features: bool) -> np.ndarray:
+    array = read_entries(name, value)
+    if has_features:
+        array = as_floats(array) if array.dtype == object else array
+        array = array[:, None] if array.ndim == 1 else array
+    shape = "(time,) or (time, feature)" if has_features else "(time,)"
+    if array.ndim != 1 + has_features:
+        raise ValueError(f"{name} has shape {array.shape}, not {shape}")
+    numbers = array.dtype.kind in "biuf" or jnp.issubdtype(array.dtype, jnp.floating)
+    if has_features and len(array) and not numbers:
+        raise TypeError(f"{name} has dtype {array.dtype}: pass floats or integers")
+    return array
 
 
-def _joined(arrays: list[np.ndarray]) -> np.ndarray:
+def _concatenated(arrays: list[np.ndarray]) -> np.ndarray:
     """All rows; an empty array determines neither dtype nor width, and numbers beside text stay numbers."""
     filled = [array for array in arrays if len(array)] or arrays[:1]
     if len({array.dtype.kind == "U" for array in filled}) > 1:
@@ -170,16 +189,94 @@ def _joined(arrays: list[np.ndarray]) -> np.ndarray:
     return np.concatenate(filled)
 
 
-def _feature_columns(arrays: list[np.ndarray]) -> Column:
-    filled = [number for number, array in enumerate(arrays) if len(array)]
-    for number in filled:
-        array, model = arrays[number], arrays[filled[0]]
-        if array.shape[1] != model.shape[1]:
+def _common_lengths(counts: Mapping[str, np.ndarray]) -> np.ndarray:
+    (first, lengths), *others = counts.items()
+    for field, own in others:
+        if len(own) != len(lengths):
+            raise ValueError(f"{field} has {len(own)} sequences, but {first} has {len(lengths)}")
+        for number in np.flatnonzero(own != lengths)[:1]:
             raise ValueError(
-                f"observations[{number}] has {array.shape[1]} features, but observations[{filled[0]}] has "
-                f"{model.shape[1]}: all sequences need the same features"
+                f"{field}[{number}] has {own[number]} frames, but {first}[{number}] has {lengths[number]}: "
+                "mark what is missing with -1"
             )
-        if array.dtype.kind not in "biuf" and not jnp.issubdtype(array.dtype, jnp.floating):
-            raise TypeError(f"observations[{number}] has dtype {array.dtype}: pass floats or integers")
-    values = _joined(arrays)
-    return Column(values, is_nan(values))
+    return lengths
+
+
+def _episode_arrays(episodes: Any) -> tuple[list[EpisodeArrays], list[Any] | None]:
+    """Arrays of every episode, and the keys of a mapping of episodes; as in `Trajectories.from_episodes`."""
+    if not isinstance(episodes, Mapping):
+        listed = enumerate(as_list("episodes", episodes, "one episode each"))
+        return [_arrays_of(episode, f"episode {number}") for number, episode in listed], None
+    if {"observations", "actions"} <= set(episodes):
+        return list(_cut(episodes)), None
+    whole = all(isinstance(key, int | np.integer) and key >= 0 for key in episodes)
+    keys = [key if whole else str(key) for key in episodes]
+    return [_arrays_of(episode, f"episode {key!r}") for key, episode in episodes.items()], keys
+
+
+def _arrays_of(episode: Any, place: str) -> EpisodeArrays:
+    for names in (("observations", "actions"), ("obs", "acts")):
+        of = episode.get if isinstance(episode, Mapping) else lambda name: getattr(episode, name, None)
+        parts = {f"{name} of {place}": of(name) for name in names}
+        if all(part is not None for part in parts.values()):
+            observations, actions = (_array_of(part, what) for what, part in parts.items())
+            return place, observations, actions
+    raise TypeError(f"{place} is {type(episode).__name__} without observations and actions (or obs and acts)")
+
+
+def _array_of(part: Any, what: str) -> np.ndarray:
+    if not isinstance(part, np.ndarray | list) and not hasattr(part, "__array__"):
+        raise TypeError(f"{what} is {type(part).__name__}: flatten it to an array (time, feature)")
+    array = read_array(what, part)
+    if array.ndim == 0:
+        raise ValueError(f"{what} is a single value: give one per frame")
+    return array
+
+
+def _cut(flat: Mapping[str, Any]) -> Iterator[EpisodeArrays]:
+    """The episodes of a flat dictionary, in order; what follows the last end is an episode too."""
+    names = [name for name in ("observations", "actions", "next_observations", *ENDS) if name in flat]
+    parts = {name: _array_of(flat[name], f"{name} of episodes") for name in names}
+    ends = [name for name in ENDS if name in parts]
+    if not ends:
+        raise ValueError(
+            "episodes is a dictionary of observations and actions without terminals and timeouts: give these, or "
+            "[episodes] if it is one episode"
+        )
+    count = len(parts["observations"])
+    for name, part in parts.items():
+        if len(part) != count or not count:
+            raise ValueError(
+                f"{name} of episodes has {len(part)} steps, observations {count}: give one entry per step"
+            )
+    last = np.arange(count) == count - 1
+    for name in ends:
+        part = parts[name]
+        if part.size != count or part.dtype.kind not in "biuf" or not np.isin(part, (0, 1)).all():
+            raise TypeError(
+                f"{name} of episodes is not one boolean per step: it marks the last steps of episodes"
+            )
+        last |= part.reshape(count) == 1
+    seen, after = parts["observations"], parts.get("next_observations")
+    if after is not None:
+        _check_next(seen, after, last)
+    stops = np.flatnonzero(last) + 1
+    for number, (start, stop) in enumerate(zip([0, *stops[:-1]], stops, strict=True)):
+        here = seen[start:stop]
+        if after is not None:
+            here = np.concatenate([here, after[stop - 1 : stop]])
+        yield f"episode {number}", here, parts["actions"][start:stop]
+
+
+def _check_next(seen: np.ndarray, after: np.ndarray, last: np.ndarray) -> None:
+    """Raise ValueError where the next observation is another than that of the next step of the same episode."""
+    if after.shape != seen.shape:
+        raise ValueError(f"next_observations of episodes has shape {after.shape}, observations {seen.shape}")
+    same = (after[:-1] == seen[1:]) | (is_nan(after[:-1]) & is_nan(seen[1:]))
+    torn = ~last[:-1] & ~same.reshape(len(same), -1).all(axis=1)
+    if torn.any():
+        step = int(torn.argmax())
+        raise ValueError(
+            f"next_observations[{step}] of episodes is not observations[{step + 1}], and no episode ends there: "
+            "mark the ends in timeouts, or leave next_observations out"
+        )

@@ -1,4 +1,4 @@
-"""Frames of which some features are missing: where they are, and who refuses them."""
+"""Find frames with missing features, and reject them where a model needs complete frames."""
 
 from typing import Any
 

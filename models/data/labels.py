@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from ethogram.models.arguments import as_list, refuse, require_one_of
+from ethogram.models.arguments import as_list, require, require_one_of
 from ethogram.models.data.metadata import SEQUENCE_LABELS, STEP_LABELS, Metadata
 
 __all__ = [
@@ -35,7 +35,7 @@ def refuse_merged(values: np.ndarray, name: str) -> None:
     if values.dtype.kind == "f":
         digits = np.finfo(values.dtype).nmant + 1
         fix = f": from 2**{digits} on, different whole numbers are the same float; give integers or strings"
-        refuse(np.abs(values) >= 2.0**digits, name, values, fix)
+        require(np.abs(values) < 2.0**digits, name, values, fix)
 
 
 def look_up(

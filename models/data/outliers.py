@@ -14,8 +14,8 @@ from ethogram.models.data.spikes import find_spikes
 
 __all__ = ["warn_of_outliers", "warn_of_unobserved"]
 
-# A value this many interquartile ranges from the median warns, if there are at least LEAST rows.
-FAR, LEAST = 100, 8
+# A value this many interquartile ranges from the median warns, if there are at least MIN_ROWS rows.
+FAR, MIN_ROWS = 100, 8
 # So does one beside a step FAR times as long as a usual one, and APART times as long as the next shorter one. A usual
 # step is as long as the share LARGE of those that are not zero, without the three longest, of about SAMPLE steps.
 LARGE, APART, SAMPLE = 0.95, 10, 20_000
@@ -36,22 +36,30 @@ def warn_of_outliers(
 
     The message names sequence, time and feature.
     """
-    known = recorded[:, None] & ~np.isnan(values)
-    if recorded.sum() < LEAST:
+    if recorded.sum() < MIN_ROWS:
         return
+    known = recorded[:, None] & ~np.isnan(values)
     known &= ~_warn_of_stand_ins(values, known, metadata)
-    columns = [column[here] if here.any() else [0.0] for column, here in zip(values.T, known.T, strict=True)]
-    low, median, high = np.transpose([np.quantile(column, (0.25, 0.5, 0.75)) for column in columns])
+    median = np.zeros(values.shape[1])
+    number, farthest = 0, (0.0, 0, 0)
     with np.errstate(over="ignore", invalid="ignore"):
-        spread = np.where(high > low, high - low, np.inf)
-        period = np.array([period_of(metadata, feature) for feature in range(values.shape[1])])
-        distance = np.abs(values - median)
-        distance = np.where(known, np.minimum(distance, np.abs(period - distance)) / spread, 0)
-        far = distance > FAR
-        if far.any():
-            row, feature = divmod(int(np.argmax(distance)), distance.shape[1])
-            how = f"{distance[row, feature]:.3g} interquartile ranges from the median {median[feature]:g}"
-            count = f"{far.sum()} values are that far"
+        for feature, (x, here) in enumerate(zip(values.T, known.T, strict=True)):
+            known_values = x[here] if here.any() else np.zeros(1)
+            lowest, low, median[feature], high, highest = np.quantile(
+                known_values, (0, 0.25, 0.5, 0.75, 1), overwrite_input=True
+            )
+            del known_values
+            spread = high - low if high > low else np.inf
+            if max(median[feature] - lowest, highest - median[feature]) > FAR * spread:
+                distance = np.abs(x - median[feature])
+                distance = np.minimum(distance, np.abs(period_of(metadata, feature) - distance)) / spread
+                distance[~here | ~(distance > FAR)] = 0
+                number, row = number + np.count_nonzero(distance), int(distance.argmax())
+                farthest = max(farthest, (distance[row], -row, -feature))
+        if number:
+            ratio, row, feature = farthest[0], -farthest[1], -farthest[2]
+            how = f"{ratio:.3g} interquartile ranges from the median {median[feature]:g}"
+            count = f"{number} values are that far"
         else:
             _, warning = find_spikes(values, known, rows, metadata, place)
             if warning and rows.removed is None:
@@ -59,7 +67,9 @@ def warn_of_outliers(
             steps = [
                 (*step, feature)
                 for feature, (x, here) in enumerate(zip(values.T, known.T, strict=True))
-                for step in _far_steps(x, np.flatnonzero(here), median[feature], rows, period[feature])
+                for step in _far_steps(
+                    x, np.flatnonzero(here), median[feature], rows, period_of(metadata, feature)
+                )
             ]
             if not steps:
                 return
@@ -83,14 +93,14 @@ def _warn_of_stand_ins(values: np.ndarray, known: np.ndarray, metadata: Metadata
     for feature, x in enumerate(values.T):
         for end in (np.min, np.max) if np.isinf(period_of(metadata, feature)) else ():
             others = known[:, feature] & ~found[:, feature]
-            value = end(x[others], initial=-np.inf if end is np.max else np.inf)
+            value = end(x, where=others, initial=-np.inf if end is np.max else np.inf)
             same = others & (x == value)
-            rest = x[others & ~same]
-            if same.sum() < 2 or len(rest) < LEAST:
+            if same.sum() < 2 or (others & ~same).sum() < MIN_ROWS:
                 continue
+            rest = x[others & ~same]
             gap = abs(value - end(rest))
             far = gap > (APART_FROM if value in STAND_INS else FAR_OUT) * np.ptp(rest)
-            if far and len(np.unique(rest)) >= LEAST:
+            if far and len(np.unique(rest)) >= MIN_ROWS:
                 found[:, feature] |= same
                 name = metadata.feature_names[feature] if metadata.feature_names else feature
                 said.append(f"{value:g} in {same.sum()} rows of feature {name!r}")
@@ -106,18 +116,25 @@ def _far_steps(
     x: np.ndarray, here: np.ndarray, median: float, rows: Any, period: float
 ) -> list[tuple[float, float, int]]:
     """Far too long steps: in usual steps, a frame, and the row between two of them, or that farther from the median."""
-    within = np.diff(rows.sequence[here]) == 0
-    x = x[here].astype(float)
-    step = np.abs(np.diff(x))
-    step = np.minimum(step, np.abs(period - step))
-    speed = np.where(within, step / np.maximum(np.diff(rows.frame[here]), 1), 0)
-    sample = speed[:: 1 + len(speed) // SAMPLE]
+    number = max(len(here) - 1, 0)
+
+    def lengths_and_speeds(step: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        start, end = here[step], here[step + 1]
+        length = np.abs(x[end].astype(float) - x[start].astype(float))
+        length = np.minimum(length, np.abs(period - length))
+        within = rows.sequence[start] == rows.sequence[end]
+        return length, np.where(within, length / np.maximum(rows.frame[end] - rows.frame[start], 1), 0)
+
+    _, sample = lengths_and_speeds(np.arange(0, number, 1 + number // SAMPLE))
     sample = np.sort(sample[sample > 0])
-    if len(sample) < LEAST:
+    if len(sample) < MIN_ROWS:
         return []
     usual = sample[min(int(LARGE * len(sample)), len(sample) - 4)]
-    if not speed.max() > FAR * usual:
+    blocks = np.array_split(np.arange(number, dtype=np.int32), 1 + number // SAMPLE)
+    if not any((lengths_and_speeds(block)[1] > FAR * usual).any() for block in blocks):
         return []
+    step, speed = lengths_and_speeds(np.arange(number))
+    x = x[here].astype(float)
     long = np.sort(speed[speed >= usual])
     apart = (long[1:] > FAR * usual) & (long[1:] > APART * long[:-1])
     far = speed >= (long[1:][apart.argmax()] if apart.any() else np.inf)

@@ -1,4 +1,4 @@
-"""From rows, one a recorded frame, to padded arrays: nulls, label codes and the scatter."""
+"""From rows, one per recorded frame, to padded arrays: nulls, label codes and the scatter."""
 
 import dataclasses
 import datetime
@@ -41,7 +41,7 @@ class Column(NamedTuple):
 
 
 class FrameRows(NamedTuple):
-    """One row a recorded frame, in any order."""
+    """One row per recorded frame, put together by sequence, in the order of frames."""
 
     sequence: np.ndarray  # (row,): with the frame, where the row goes
     frame: np.ndarray
@@ -66,17 +66,22 @@ def read_column(column: Any, name: str) -> Column:
     elif hasattr(column, "is_null"):
         null, known = np.array(column.is_null().to_numpy(), dtype=bool), column.drop_nulls().to_numpy()
     else:
-        values = read_entries(name, column)
-        null = _nulls(values) if values.dtype == object else np.zeros(values.shape, dtype=bool)
-        known = values[~null]
+        known = read_entries(name, column)
+        null = np.zeros(known.shape, dtype=bool)
+        if known.dtype == object:
+            import pandas
+
+            null = pandas.isna(known)
+            known = known[~null]
     if null.ndim != 1:
         raise ValueError(f"{name} has shape {null.shape}: give one value each, in a list")
     if known.dtype == object:
         known, marked = _beside_text(known)
         null[~null] = marked
-    known = _native(known, name)
-    values = np.zeros(null.shape, dtype=known.dtype)
-    values[~null] = known
+    values = known = _native(known, name)
+    if null.any():
+        values = np.zeros(null.shape, dtype=known.dtype)
+        values[~null] = known
     return Column(values, null | is_nan(values))
 
 
@@ -87,18 +92,6 @@ def read_entries(name: str, column: Any) -> np.ndarray:
         entries = np.array(column, object)
         return values if all(isinstance(entry, str) for entry in entries.flat) else entries
     return values
-
-
-def _nulls(values: np.ndarray) -> np.ndarray:
-    """Where None, NaN, NaT or the null of pandas is, whose comparison has no truth value."""
-    floats = float | np.floating | np.datetime64 | np.timedelta64
-    null = [
-        value is None
-        or type(value).__name__ in ("NAType", "NaTType")
-        or (isinstance(value, floats) and value != value)
-        for value in values.ravel()
-    ]
-    return np.array(null, dtype=bool).reshape(values.shape)
 
 
 def _beside_text(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -168,9 +161,15 @@ def pad_rows(
         cells = (*shape, rows.observations.values.shape[1])
         require_room("observations", cells, np.float64, "read fewer sequences at a time")
 
+    has_row = np.zeros(shape, dtype=bool)
+    has_row[rows.sequence, rows.frame] = True
+
     def scatter(values: np.ndarray, fill: float | int) -> np.ndarray:
+        if has_row.all():
+            return values.reshape(shape + values.shape[1:])
         padded = np.full(shape + values.shape[1:], fill, dtype=values.dtype)
-        padded[rows.sequence, rows.frame] = values
+        for feature in np.ndindex(values.shape[1:]):  # a mask of all axes is not made into indices
+            padded[(..., *feature)][has_row] = values[(slice(None), *feature)]
         return padded
 
     codes: dict[str, np.ndarray] = {}
@@ -219,7 +218,9 @@ def plain_times(times: np.ndarray) -> tuple[np.ndarray, float | int]:
                 "1970, and durations as long; give numbers"
             )
         times = kept.astype(np.int64)
-    return (times.astype(np.float64), np.nan) if times.dtype.kind == "f" else (times.astype(np.int64), -1)
+    if times.dtype.kind == "f":
+        return times.astype(np.float64, copy=False), np.nan
+    return times.astype(np.int64, copy=False), -1
 
 
 def _mark_missing(
@@ -242,13 +243,16 @@ def _mark_missing(
     null = null if rows.removed is None else null | rows.removed
     recorded = recorded & ~null.all(axis=1)
     values = as_floats(values)
-    return np.where(recorded[:, None] & ~null, values, np.asarray(np.nan, values.dtype)), recorded
+    values[~recorded[:, None] | null] = np.nan  # rows are of this reader alone
+    return values, recorded
 
 
 def as_floats(values: np.ndarray) -> np.ndarray:
     """Observations as floats, which have NaN for what is missing; a TypeError unless they are numbers or nulls."""
     if values.dtype == object:
-        null = _nulls(values)
+        import pandas
+
+        null = pandas.isna(values)
         if all(isinstance(value, numbers.Real) for value in values[~null]):
             return np.where(null, np.nan, values).astype(float)
     if values.dtype.kind in "biu" or values.dtype == np.longdouble:

@@ -5,7 +5,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from ethogram.models.arguments import refuse, require_kind
+from ethogram.models.arguments import require, require_kind
 from ethogram.models.data.metadata import SEQUENCE_LABELS, STEP_FIELDS
 
 __all__ = [
@@ -42,7 +42,7 @@ def sequence_numbers(indices: Any, num_sequences: int) -> np.ndarray:
         )
     require_kind("indices", chosen, "iu", "pass integers or booleans")
     outside = (chosen < -num_sequences) | (chosen >= num_sequences)
-    refuse(outside, "indices", chosen, f", but there are {num_sequences} sequences")
+    require(~outside, "indices", chosen, f", but there are {num_sequences} sequences")
     return chosen
 
 
@@ -60,8 +60,8 @@ def unit_labels(data: Any, by: str, complete: bool = False) -> np.ndarray:
         )
     labels = np.asarray(labels).astype(np.int64)
     if complete:
-        refuse(
-            labels < 0,
+        require(
+            labels >= 0,
             by,
             labels,
             f" (missing), so its {by} could end on both sides: label or drop the sequence",

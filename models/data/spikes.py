@@ -42,9 +42,12 @@ def find_spikes(
             )
     if not features:
         return removed, ""
+    of_dates = rows.times is not None and rows.times.dtype.kind in "mM"
+    unit = (metadata.feature_units or [""] * values.shape[1])[features[0]]
+    if max_speed is None and not (of_dates and (on_globe or unit in ("m", "metres", "meters"))):
+        return removed, ""
     fixes = np.flatnonzero(known[:, features].all(axis=1))
     own, position = rows.sequence[fixes], values[fixes][:, features].astype(float)
-    of_dates = rows.times is not None and rows.times.dtype.kind in "mM"
     clock = rows.frame / (metadata.frame_rate or 1) if rows.times is None else rows.times
     clock = (clock - clock[:1]) / np.timedelta64(1, "s") if of_dates else clock.astype(float)
     clock = clock[fixes]
@@ -57,9 +60,6 @@ def find_spikes(
         return np.where(later, length / np.where(later, clock[end] - clock[start], 1), 0)
 
     steps = speed(slice(None, -1), slice(1, None))
-    unit = (metadata.feature_units or [""] * values.shape[1])[features[0]]
-    if max_speed is None and not (of_dates and (on_globe or unit in ("m", "metres", "meters"))):
-        return removed, ""
     limit = FASTEST if max_speed is None else max_speed
     spike = _spikes(
         own, steps > limit, lambda start, end: own[start] == own[end] and speed(start, end) <= limit

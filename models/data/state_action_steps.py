@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ethogram.models.arguments import is_concrete, refuse
+from ethogram.models.arguments import is_concrete, require
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.printing import short_repr
 
@@ -35,10 +35,12 @@ class AgentSteps(NamedTuple):
     leaving: np.ndarray
 
 
-def read_steps(data: Trajectories, num_states: int, num_actions: int, said: bool) -> AgentSteps:
-    """Traces step by step, with the evidence of ``data.stay`` where `said`.
+def read_steps(
+    data: Trajectories, num_states: int, num_actions: int, use_stay_labels: bool = False
+) -> AgentSteps:
+    """Traces step by step, whose states and actions (sequence, time) are below `num_states` and `num_actions`.
 
-    States and actions (sequence, time) are below `num_states` and `num_actions`; what was not `said` is unknown.
+    The evidence of ``data.stay`` is part of them if `use_stay_labels`, else unknown.
     """
     for name in ("states", "actions"):
         if getattr(data, name) is None:
@@ -50,11 +52,11 @@ def read_steps(data: Trajectories, num_states: int, num_actions: int, said: bool
     inside = np.arange(states.shape[1]) < np.asarray(data.lengths)[:, None]
     actions = np.where(inside & np.asarray(data.observed), actions, -1)
     rule = f", outside 0..{num_states - 1}; where one is missing (-1), make the steps before and after it two sequences"
-    refuse(inside & ((states < 0) | (states >= num_states)), "data.states", states, rule)
+    require(~inside | ((states >= 0) & (states < num_states)), "data.states", states, rule)
     rule = f", outside -1..{num_actions - 1} (-1 is missing)"
-    refuse(inside & ((actions < -1) | (actions >= num_actions)), "data.actions", actions, rule)
+    require(~inside | ((actions >= -1) & (actions < num_actions)), "data.actions", actions, rule)
     leaving = np.pad(inside[:, 1:], ((0, 0), (0, 1)))
-    stay = _evidence(data, inside, leaving) if said else np.full(inside.shape, -1)
+    stay = _evidence(data, inside, leaving) if use_stay_labels else np.full(inside.shape, -1)
     pair = np.where(inside, states * (num_actions + 1), 0)
     pair = pair + np.where(inside, np.where(actions < 0, num_actions, actions), 0)
     return AgentSteps(states, actions, pair, stay, inside, leaving)
@@ -76,7 +78,7 @@ def log_prob_of_actions(policy: np.ndarray, data: Trajectories) -> np.ndarray:
     States and actions are checked as by `read_steps`.
     """
     num_states, num_actions = policy.shape
-    steps = read_steps(data, num_states, num_actions, False)
+    steps = read_steps(data, num_states, num_actions)
     with np.errstate(divide="ignore"):
         each = np.log(policy)[np.where(steps.inside, steps.state, 0), np.maximum(steps.action, 0)]
     return np.where(steps.action >= 0, each, 0).sum(1)
@@ -89,7 +91,7 @@ def _evidence(data: Trajectories, inside: np.ndarray, leaving: np.ndarray) -> np
             "data.stay is None: stay_accuracy needs stay labels (sequence, time): 1 stayed, 0 changed, -1 unknown"
         )
     stay = np.where(inside, np.asarray(data.stay), -1)
-    refuse((stay < -1) | (stay > 1), "data.stay", stay, ": pass 1 (stayed), 0 (changed) or -1 (unknown)")
+    require((stay >= -1) & (stay <= 1), "data.stay", stay, ": pass 1 (stayed), 0 (changed) or -1 (unknown)")
     late = (stay >= 0) & ~leaving
     for at in np.argwhere(late)[:1].tolist():
         raise ValueError(

@@ -16,7 +16,7 @@ from ethogram.models.data.padding import Column, FrameRows, pad_rows
 from ethogram.models.data.repeated_rows import merge_rows
 from ethogram.models.data.spikes import find_spikes
 from ethogram.models.data.time_grid import SortedRows, clocks_of, frame_numbers
-from ethogram.models.data.times import Times, state_clock
+from ethogram.models.data.times import Times, with_time_metadata
 
 __all__ = ["file_rules", "read_table"]
 
@@ -92,14 +92,15 @@ def read_table(
         return head
 
     constants = {field: constant(name) for field, name in labels.items() if name is not None}
-    order = np.argsort(number, kind="stable")
+    order = np.argsort(number, kind="stable").astype(number.dtype)
     if time is not None:
         read = columns.times(time, day_first)
         if columns.several_files:  # in whatever order the files were named
-            order = np.lexsort((read.values, number))
+            order = np.lexsort((read.values, number)).astype(number.dtype)
     by_sequence = number[order]
-    rank = np.arange(len(order)) - np.searchsorted(by_sequence, by_sequence)
-    observations = columns.features(feature_names, order) if feature_names else None
+    rank = np.arange(len(order), dtype=order.dtype)
+    is_first = np.diff(by_sequence, prepend=-1) != 0
+    rank -= np.repeat(rank[is_first], np.bincount(by_sequence))
     marks = {field: columns[name].take(order) for field, name in steps.items() if name is not None}
     frame, times = rank, None
     if time is not None:
@@ -108,14 +109,14 @@ def read_table(
         name_row = called or columns.row
         rows = SortedRows(lambda row: name_row(order[row]), by_sequence, place, clocks)
         frame = frame_numbers(times.values, step, rows, str(time), snap, duplicates)
-        metadata = state_clock(metadata, times, step, by_sequence)
+        metadata = with_time_metadata(metadata, times, step, by_sequence)
     elif snap is not False:
         raise ValueError(f"snap is {snap!r} without time: name the column of times")
     given = FrameRows(
         sequence=by_sequence,
         frame=frame,
-        lengths=frame[np.append(rank[1:] == 0, True)] + 1,
-        observations=observations,
+        lengths=frame[np.append(is_first[1:], True)].astype(np.int64) + 1,
+        observations=columns.features(feature_names, order) if feature_names else None,
         steps=marks,
         times=None if times is None else times.values,
     )

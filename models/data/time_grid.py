@@ -97,16 +97,19 @@ def frame_numbers(
     )
     fix = "drop repeated rows, or name more columns in sequence=, such as the agent's"
     refuse_repeated(later & (gap == 0), "and so it is in", fix)
-    clock = rows.clocks.number[rows.sequence]
-    origin = np.full(len(rows.clocks.number), np.inf)
-    np.minimum.at(origin, clock, elapsed)
     distinct = later & (gap > 0)
     length = _mean_gap(gap[distinct], name) if step is None else step_length(step, times)
-    position = (elapsed - origin[clock]) / length
-    first = np.flatnonzero(~later)[np.cumsum(~later) - 1]
+    del gap
+    first = np.flatnonzero(~later)
+    num_rows, clock = np.diff(first, append=len(later)), rows.clocks.number[rows.sequence[first]]
+    origin = np.full(len(rows.clocks.number), np.inf)
+    np.minimum.at(origin, clock, elapsed[first])
+    elapsed -= np.repeat(origin[clock], num_rows)
+    position = np.divide(elapsed, length, out=elapsed)
     if step is None:  # from the sequence's own first, so that rounding of the mean gap does not add up
         count = np.cumsum(distinct)
-        position = position[first] + count - count[first]
+        position = np.repeat(position[first] - count[first], num_rows)
+        position += count
     unit = f"steps of {length:.6g}" if step is None else f"steps of {step}"
 
     def since(row: int) -> str:

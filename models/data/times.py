@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
 import numbers
@@ -15,9 +16,18 @@ from ethogram.models.data.metadata import Metadata
 from ethogram.models.data.padding import read_column
 from ethogram.models.data.table_kinds import number_hint
 
-__all__ = ["Times", "rate_of_times", "read_snap", "read_times", "state_clock", "step_length", "write_times"]
+__all__ = [
+    "Times",
+    "rate_of_times",
+    "read_snap",
+    "read_times",
+    "step_length",
+    "with_time_metadata",
+    "write_times",
+]
 
-YEAR_FIRST = re.compile(r"\s*\d{4}[-/.](\d{1,2})[-/.]\d{1,2}(?!\d)")
+# Of a larger month pandas would take it for the day.
+YEAR_FIRST = re.compile(r"\s*\d{4}[-/.](0?[1-9]|1[0-2])[-/.]\d{1,2}(?!\d)")
 YEAR_LAST = re.compile(r"\s*(\d{1,2})[-/.](\d{1,2})[-/.](\d{4}|\d\d)(?!\d)")
 SECOND = np.timedelta64(1, "s")
 
@@ -78,17 +88,25 @@ def _without_zone(column: Any, name: str) -> tuple[Any, str | None]:
 
 
 def _parsed(values: np.ndarray, name: str, day_first: bool | None) -> tuple[np.ndarray, str | None]:
+    """Dates in UTC of texts, and their zone."""
+    import pandas
+
     texts = values.tolist()
+    ordered = _year_first(texts, name, day_first)
+    dated = [bool(YEAR_FIRST.match(text)) for text in ordered]
+    if all(dated):
+        with contextlib.suppress(ValueError):
+            dates = pandas.to_datetime(ordered, format="mixed")  # of one zone, or none
+            utc = dates if dates.tz is None else dates.tz_convert("UTC").tz_localize(None)
+            return utc.to_numpy().astype("datetime64[us]"), dates.tz and str(dates.tz)
     iso = [_iso(text) for text in texts]
-    dates = _dates(texts, name, day_first) if None in iso else iso
-    if dates is None:
-        dated = [bool(YEAR_FIRST.match(text) or YEAR_LAST.match(text)) for text in texts]
+    if None in iso:
         row = iso.index(None) if all(dated) else dated.index(False)
         raise TypeError(
             f"{name} holds {values.dtype}: times are numbers, dates, durations or ISO strings, and row {row} is "
             f"{texts[row]!r}{number_hint(texts[row])}"
         )
-    utc, zone = _without_zone(np.array(dates), name)
+    utc, zone = _without_zone(np.array(iso), name)
     return utc.astype("datetime64[us]"), zone
 
 
@@ -99,10 +117,8 @@ def _iso(text: str) -> datetime.datetime | None:
         return None
 
 
-def _dates(texts: list[str], name: str, day_first: bool | None) -> list[datetime.datetime] | None:
-    """Dates whose year stands first or last; None where a text is none."""
-    import pandas
-
+def _year_first(texts: list[str], name: str, day_first: bool | None) -> list[str]:
+    """The texts, of which those with the year at the end of their date have it at its beginning."""
     ends = {row: found for row, text in enumerate(texts) if (found := YEAR_LAST.match(text))}
     if ends and day_first is None:
         day, month = (next((row for row in ends if int(ends[row][part]) > 12), None) for part in (1, 2))
@@ -112,21 +128,16 @@ def _dates(texts: list[str], name: str, day_first: bool | None) -> list[datetime
             f"{name} is {texts[row]!r} in row {row}, with the day or the month first: pass day_first={which}"
         )
     ordered = list(texts)
-    for row, (first, second, year) in ((row, found.groups()) for row, found in ends.items()):
-        if int(second if day_first else first) > 12:
+    for row, found in ends.items():
+        first, second, year = found.groups()
+        day, month = (first, second) if day_first else (second, first)
+        if int(month) > 12:
             raise ValueError(
                 f"{name} is {texts[row]!r} in row {row}, which is no date with day_first={day_first}"
             )
         century = "" if len(year) == 4 else "19" if year >= "69" else "20"  # as POSIX has it
-        month_day = (second, first) if day_first else (first, second)
-        ordered[row] = f"{century}{year}-{'-'.join(month_day)}{texts[row][ends[row].end() :]}"
-    months = [found and int(found[1]) for found in map(YEAR_FIRST.match, ordered)]
-    if not all(month and month <= 12 for month in months):  # pandas would take a larger one for the day
-        return None
-    try:
-        return list(pandas.to_datetime(ordered, format="mixed").to_pydatetime())
-    except ValueError:
-        return None
+        ordered[row] = f"{century}{year}-{month}-{day}{texts[row][found.end() :]}"
+    return ordered
 
 
 def step_length(step: Any, times: np.ndarray, name: str = "step") -> float:
@@ -182,7 +193,7 @@ def read_snap(snap: Any, step: Any) -> float | None:
     return require_number("snap", snap, above=0, most=0.5)
 
 
-def state_clock(
+def with_time_metadata(
     metadata: Metadata,
     times: Times,
     step: Any,

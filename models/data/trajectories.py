@@ -334,7 +334,7 @@ class Trajectories(NamedTuple):
     def to_xarray(self) -> Any:
         """An ``xarray.Dataset`` that :meth:`from_xarray` turns back into exactly these arrays and names.
 
-        One variable an array, with dims ``sequence``, ``time`` and ``feature``. Feature names and units
+        One variable per array, with dims ``sequence``, ``time`` and ``feature``. Feature names and units
         are coordinates of ``feature``, each vocabulary is a coordinate of a dim of its own
         (``agent_names``, ...), and name, time unit and frame rate are attributes.
         """
@@ -344,7 +344,7 @@ class Trajectories(NamedTuple):
         """A ``pandas.DataFrame`` with one row per observed frame, at the times that were given.
 
         Columns are ``sequence``, ``time`` (in its time zone; the number of the frame where none was given), labels
-        by their names, and one a feature.
+        by their names, and one per feature.
         """
         return write_table(check(self))
 

@@ -12,8 +12,8 @@ Formulas: Le, Yue, Carr, Lucey (2017), supplement, whose count in eq. 4 must be 
 """
 
 from ethogram.models.emissions.autoregressive import AutoregressiveGaussianEmission
-from ethogram.models.emissions.counts import BernoulliEmission, PoissonEmission
-from ethogram.models.emissions.discrete import BinomialEmission, CategoricalEmission
+from ethogram.models.emissions.categorical import CategoricalEmission
+from ethogram.models.emissions.counts import BernoulliEmission, BinomialEmission, PoissonEmission
 from ethogram.models.emissions.gaussian import (
     GaussianEmission,
     GaussianMixtureEmission,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, ClassVar
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
@@ -13,15 +14,15 @@ from jax import Array
 from ethogram.models.arguments import (
     concretely,
     is_concrete,
-    read_reals,
     require,
     require_covariance,
     require_integer,
 )
+from ethogram.models.data.gaps import require_complete
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.emissions.autoregressive_gaussian import AutoregressiveGaussian, with_lags
 from ethogram.models.emissions.data_prior import CentredEmission
-from ethogram.models.emissions.emission import of_every, rows_of
+from ethogram.models.emissions.emission import read_parameters, rows_of
 from ethogram.models.emissions.local_regressions import local_regressions
 from ethogram.models.emissions.pooled_autoregression import pooled_autoregression
 from ethogram.models.emissions.quadratic_features import products, weights_of_products
@@ -91,43 +92,31 @@ class AutoregressiveGaussianEmission(CentredEmission):
         "covariance": ("state", "feature", "next_feature"),
     }
     prior_from_data: ClassVar[tuple[str, ...]] = ("coefficients", "scale", "mean", "covariance", "whitening")
-    sums_out_missing: ClassVar[bool] = False
     observation_needs_data: ClassVar[bool] = True
 
     def __post_init__(self):
         size = self.num_features
         require_integer("num_features", size, 1)
         require_integer("order", self.order, 1)
-        dof = float(size + 2) if self.dof is None else self.dof
-        given = {name: x for name in self.prior_from_data if (x := getattr(self, name)) is not None}
-        strength, dof, *rest = read_reals(strength=self.strength, dof=dof, **given)
-        given = dict(zip(given, rest, strict=True))
-        for name, value, shape in (
-            ("strength", strength, ()),
-            ("dof", dof, ()),
-            *((name, value, self._shape_of(name)) for name, value in given.items()),
-        ):
-            if value.shape == shape or (value.shape == () and name != "whitening"):
-                continue
-            allowed = [*["a number"] * (name != "whitening"), *[f"of shape {shape}"] * bool(shape)]
-            raise ValueError(f"{name} has shape {value.shape}: it must be {' or '.join(allowed)}")
-        for name in given:  # a number times the identity, or for each feature
-            if name == "mean":
-                given[name] = of_every(name, given[name], size)
-            elif not given[name].ndim:
-                shape = self._shape_of(name)
-                given[name] = concretely(lambda xp, x, n=shape: x * xp.eye(*n, dtype=x.dtype), given[name])
+        shapes = {
+            "strength": (),
+            "dof": (),
+            "scale": (size, size),
+            "mean": (size,),
+            "covariance": (size, size),
+        }
+        count = self.num_regressors
+        shapes |= {"coefficients": (size, count), "whitening": (count, count)}
+        values = {name: getattr(self, name) for name in shapes}
+        values["dof"] = float(size + 2) if self.dof is None else self.dof
+        given = read_parameters(shapes, **values)
+        strength = given["strength"]
         if is_concrete(strength):
             require(np.asarray(strength) > 0, "strength", strength, "is not positive", "give a positive one")
         if "covariance" in given and is_concrete(given["covariance"]):
             require_covariance("covariance", given["covariance"])
-        self._set(strength=strength, dof=dof, **given)
+        self._set(**given)
         self._block()
-
-    def _shape_of(self, name: str) -> tuple[int, ...]:
-        size, count = self.num_features, self.num_regressors
-        special = {"mean": (size,), "coefficients": (size, count), "whitening": (count, count)}
-        return special.get(name, (size, size))
 
     @property
     def num_regressors(self) -> int:
@@ -195,7 +184,10 @@ class AutoregressiveGaussianEmission(CentredEmission):
             parts = [xp.where(kept, regression, 0), kept, xp.where(complete, 0, start)[..., None]]
             return xp.concatenate(parts, axis=-1).astype(dtype)
 
-        return concretely(rows, data.observations, data.observed, *self._start(), block.origin, block.basis)
+        with jax.default_matmul_precision("highest"):
+            return concretely(
+                rows, data.observations, data.observed, *self._start(), block.origin, block.basis
+            )
 
     def expected_log_likelihood(self, expected: dict[str, Any], observations: Array) -> Array:
         """Expected log density (..., state) of arranged frames."""
@@ -245,10 +237,11 @@ class AutoregressiveGaussianEmission(CentredEmission):
         targets, regressors, _ = np.split(held, ends, axis=-1)
         return local_regressions(targets, regressors, observed)
 
-    def distribution(self, parameters: dict[str, Any]) -> dist.Distribution:
+    def distribution(self, parameters: dict[str, Any], data: Trajectories | None = None) -> dist.Distribution:
         """Autoregressions at parameters ``coefficients (state, feature, regressor)`` and ``covariance``."""
         return AutoregressiveGaussian(parameters["coefficients"], parameters["covariance"], *self._start())
 
-    def distribution_of(self, parameters: dict[str, Any], data: Trajectories) -> dist.Distribution:
-        """The same, whatever the data: frames are complete."""
-        return self.distribution(parameters)
+    def read(self, data: Trajectories) -> Array:
+        """Observations (sequence, time, feature), of complete frames."""
+        require_complete(data, f"a {type(self).__name__} needs")
+        return super().read(data)

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
-import numpyro.distributions as dist
 from jax import Array, lax
-from jax.scipy.linalg import solve_triangular
 from numpyro.distributions import constraints
 
 from ethogram.models.chains.emitted_steps import DependentSteps, Past
-from ethogram.models.families.cholesky_factors import half_log_det
+from ethogram.models.emissions.missing_features import MarginalNormal, whitened_log_density
 
 __all__ = ["AutoregressiveGaussian", "with_lags"]
 
@@ -53,30 +50,29 @@ class AutoregressiveGaussian(DependentSteps):
         self.order = (count - 1) // size
         super().__init__(tuple(batch), (size,), validate_args=validate_args)
 
+    @property
+    def _start(self) -> MarginalNormal:
+        """Distribution N(m, S) of a frame without its past."""
+        return MarginalNormal(self.centre, scale_tril=self.start_factor, num_patterns=1)
+
     def log_prob(self, value: Any) -> Array:
         """Log density (..., state) of frames (..., feature) before which nothing is known: that of N(m, S)."""
-        start = dist.MultivariateNormal(
-            self.centre, scale_tril=self.start_factor, validate_args=False
-        ).log_prob(value)
+        start = self._start.log_prob(value)
         return jnp.broadcast_to(start, jnp.broadcast_shapes(start.shape, self.batch_shape))
 
     def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
         """Frames (*sample_shape, state, feature) before which nothing is known."""
-        start = dist.MultivariateNormal(self.centre, scale_tril=self.start_factor, validate_args=False)
-        return start.sample(key, (*sample_shape, *self.batch_shape))
+        return self._start.sample(key, (*sample_shape, *self.batch_shape))
 
     def log_prob_of_steps(self, value: Array, known: Array) -> Array:
         """Log density (..., time, state) of the known frames of values (..., time, feature)."""
-        size = self.event_shape[0]
         x = jnp.where(known[..., None], value - self.centre, 0)
         regressors, complete = with_lags(jnp, x, known, self.order)
         rows = jnp.concatenate([x, regressors], axis=-1)
-        identity = jnp.broadcast_to(jnp.eye(size, dtype=self.factor.dtype), self.factor.shape)
+        identity = jnp.broadcast_to(jnp.eye(x.shape[-1], dtype=self.factor.dtype), self.factor.shape)
         residual = jnp.concatenate([identity, -self.coefficients], axis=-1)
-        whitening = solve_triangular(self.factor, residual, lower=True)
-        white = jnp.einsum("...p,kdp->...kd", rows, whitening, precision="highest")
-        constant = half_log_det(self.factor) + 0.5 * size * math.log(2 * math.pi)
-        each = -0.5 * jnp.sum(white**2, axis=-1) - constant
+        each = whitened_log_density(self.factor, residual, rows.reshape(-1, rows.shape[-1]).T)
+        each = each.reshape(*x.shape[:-1], len(residual))
         return jnp.where(complete[..., None], each, self.log_prob(value[..., None, :]))
 
     def sample_steps(self, key: Array, states: Array, known: Array, past: Past | None) -> Array:
@@ -96,8 +92,9 @@ class AutoregressiveGaussian(DependentSteps):
             state, noise, here = now
             regressors = jnp.concatenate([lags.reshape(*batch, -1), jnp.ones((*batch, 1), noise.dtype)], -1)
             centre = jnp.einsum("...dp,...p->...d", self.coefficients[state], regressors, precision="highest")
-            follows = centre + jnp.einsum("...ij,...j->...i", self.factor[state], noise)
-            frame = jnp.where(jnp.all(seen, -1, keepdims=True), follows, noise @ self.start_factor.T)
+            follows = centre + jnp.einsum("...ij,...j->...i", self.factor[state], noise, precision="highest")
+            start = jnp.matmul(noise, self.start_factor.T, precision="highest")
+            frame = jnp.where(jnp.all(seen, -1, keepdims=True), follows, start)
             lags = jnp.concatenate([frame[..., None, :], lags[..., :-1, :]], axis=-2)
             return (lags, jnp.concatenate([here[..., None], seen[..., :-1]], axis=-1)), frame
 

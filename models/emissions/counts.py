@@ -1,11 +1,8 @@
-"""Emissions of counts and of 0/1 features, independent over features (Bishop 2006, sections 2.1 and 2.3.6).
-
-A feature that is NaN in an observed frame was not recorded, and adds nothing. Observations are whole numbers.
-"""
+"""Emissions of counts and of 0/1 features, independent over features (Bishop 2006, sections 2.1 and 2.3.6)."""
 
 from __future__ import annotations
 
-import dataclasses
+import functools
 from typing import Any, ClassVar
 
 import jax.numpy as jnp
@@ -17,30 +14,28 @@ from jax.scipy.special import gammaln
 from ethogram.models.arguments import concretely, is_concrete, require
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.emissions.emission import (
-    Emission,
     interpolated,
     one_hot,
     read_observations,
     read_per_feature,
-    rows_of,
+    require_values,
+    whole_up_to,
 )
-from ethogram.models.families.exponential_family import Beta, BetaCoordinates, ConjugateBlock, Known
-from ethogram.models.families.feature_columns import IndependentFeatures
+from ethogram.models.emissions.feature_emission import (
+    FeatureEmission,
+    feature_means,
+    linear_in_counts,
+    recorded,
+)
+from ethogram.models.families.exponential_family import Beta, BetaCoordinates, Known
 from ethogram.models.families.gamma import Gamma, GammaCoordinates
 from ethogram.models.model_object import model_object, static_field
 
-__all__ = [
-    "BernoulliEmission",
-    "PoissonEmission",
-    "feature_means",
-    "linear_in_features",
-    "recorded",
-    "refuse_values",
-]
+__all__ = ["BernoulliEmission", "BinomialEmission", "PoissonEmission"]
 
 
 @model_object
-class PoissonEmission(Emission):
+class PoissonEmission(FeatureEmission):
     r"""Counts without an upper limit, independent over features.
 
     .. math:: \lambda_{kd} \sim Gamma(a, b), \qquad x_{td} \mid z_t = k \sim Poisson(\lambda_{kd})
@@ -49,8 +44,8 @@ class PoissonEmission(Emission):
     ----------
     num_features : D.
     shape : a; a number or (feature,).
-    mean : a / b, the prior mean of a rate, in counts a frame; a number or (feature,). None takes the mean of the data;
-        without data it is 1.
+    mean : a / b, the prior mean of a rate, in counts per frame; a number or (feature,). None takes the mean of the
+        data; without data it is 1.
     known : ``Known(rate (state, feature))``, NaN where unknown.
     """
 
@@ -58,8 +53,9 @@ class PoissonEmission(Emission):
     shape: Any = 0.5
     mean: Any = None
     known: Known | None = None
-    sums_out_missing: ClassVar[bool] = True
+    block_name: ClassVar[str] = "rate"
     site_dims: ClassVar[dict[str, tuple[str, ...]]] = {"rate": ("state", "feature")}
+    prior_from_data: ClassVar[tuple[str, ...]] = ("mean",)
 
     def __post_init__(self):
         self._set(**read_per_feature(self.num_features, shape=self.shape, mean=self.mean))
@@ -71,29 +67,17 @@ class PoissonEmission(Emission):
         """The emission with the mean of the data where `mean` is None; a feature without a count has mean 1."""
         if self.mean is not None:
             return self
-        mean = feature_means(data, lambda xp, x: xp.maximum(x, 0), self.shape.dtype)
-        return dataclasses.replace(self, mean=mean)
-
-    def with_prior_of(self, earlier: Any) -> PoissonEmission:
-        """The emission with the mean of an earlier one where its own is None."""
-        return self if self.mean is not None else dataclasses.replace(self, mean=earlier.mean)
+        return self._filled(mean=feature_means(data, lambda xp, x: xp.maximum(x, 0), self.shape.dtype))
 
     def _block(self) -> Gamma:
         mean = np.ones(self.num_features, self.shape.dtype) if self.mean is None else self.mean
         return Gamma.from_standard(self.shape, concretely(lambda xp, a, m: a / m, self.shape, mean))
 
-    def prior(self, num_states: int) -> dict[str, ConjugateBlock]:
-        """One block, ``rate``, of gamma distributions (state, feature)."""
-        return {"rate": rows_of(self._block(), num_states, self.known)}
-
     def expected_log_likelihood(self, expected: dict[str, Any], observations: Array) -> Array:
         r"""Expected log probability (..., state): :math:`\sum_d x_d E \ln \lambda_{kd} - E \lambda_{kd} - \ln x_d!`."""
         log_rate, minus_rate = expected["rate"]
         x, seen = recorded(observations, log_rate.dtype)
-        held = _finite(log_rate)
-        value = linear_in_features((x, held), (seen, minus_rate)) - jnp.sum(gammaln(x + 1), -1)[..., None]
-        impossible = linear_in_features(((x > 0).astype(x.dtype), jnp.isneginf(log_rate).astype(x.dtype)))
-        return jnp.where(impossible > 0, -jnp.inf, value)
+        return linear_in_counts((x, log_rate), (seen, minus_rate)) - jnp.sum(gammaln(x + 1), -1)[..., None]
 
     def label_statistics(
         self, rng: np.random.Generator, frames: np.ndarray, labels: np.ndarray, num_states: int
@@ -109,24 +93,52 @@ class PoissonEmission(Emission):
         """Square roots of the counts, whose variance does not grow with the rate."""
         return interpolated(np.sqrt(np.maximum(observations, 0)), observed)
 
-    def locations(self, draws: dict[str, np.ndarray]) -> np.ndarray:
-        """Mean (state,) of the first feature."""
-        return draws["rate"][..., 0].mean(0)
-
-    def distribution(self, parameters: dict[str, Any]) -> dist.Distribution:
-        """Poisson distributions at ``rate (state, feature)``."""
-        return IndependentFeatures(dist.Poisson(parameters["rate"]))
+    def _features(self, rate: Any) -> dist.Distribution:
+        return dist.Poisson(rate)
 
     def read(self, data: Trajectories) -> Array:
         """Counts (sequence, time, feature)."""
         x = read_observations(data, self.num_features)
         fix = "use counts 0, 1, 2, ..., or NaN for a missing one"
-        refuse_values(data, x, lambda x: (x >= 0) & (x == np.floor(x)), "is no count", fix)
+        require_values(data, x, functools.partial(whole_up_to, np.inf), "is no count", fix)
         return x
 
 
+class _SharesOfCounts(FeatureEmission):
+    """Emissions of counts out of `total_count`, with Beta priors of the probabilities."""
+
+    block_name: ClassVar[str] = "probability"
+    site_dims: ClassVar[dict[str, tuple[str, ...]]] = {"probability": ("state", "feature")}
+    total_count: Any
+
+    def _block(self: Any) -> Beta:
+        return Beta.from_standard(self.successes, self.failures)
+
+    def expected_log_likelihood(self, expected: dict[str, Any], observations: Array) -> Array:
+        r"""Expected log probability (..., state): :math:`\ln\binom{n}{x} + x E \ln p + (n - x) E \ln(1 - p)`."""
+        log_p, log_not = expected["probability"]
+        x, seen = recorded(observations, log_p.dtype)
+        n = jnp.where(seen > 0, self.total_count, 0).astype(x.dtype)  # none of none where missing
+        value = linear_in_counts((x, log_p), (n - x, log_not))
+        if isinstance(self.total_count, int):  # 0 or 1: one way to choose
+            return value
+        choose = jnp.sum(gammaln(n + 1) - gammaln(x + 1) - gammaln(n - x + 1), axis=-1)
+        return value + choose[..., None]
+
+    def label_statistics(
+        self, rng: np.random.Generator, frames: np.ndarray, labels: np.ndarray, num_states: int
+    ) -> dict[str, Any]:
+        """Successes and failures of each state in labelled frames."""
+        member, missing = one_hot(labels, num_states).T, np.isnan(frames)
+        failures = np.where(missing, 0, np.asarray(self.total_count) - frames)
+        return {"probability": BetaCoordinates(member @ np.where(missing, 0, frames), member @ failures)}
+
+    def _features(self, probability: Any) -> dist.Distribution:
+        return dist.BinomialProbs(probability, jnp.broadcast_to(self.total_count, probability.shape))
+
+
 @model_object
-class BernoulliEmission(Emission):
+class BernoulliEmission(_SharesOfCounts):
     r"""Features that are 0 or 1, such as "moves" or "in the shelter", independent given the state.
 
     .. math:: p_{kd} \sim Beta(a, b), \qquad x_{td} \mid z_t = k \sim Bernoulli(p_{kd})
@@ -142,93 +154,60 @@ class BernoulliEmission(Emission):
     successes: Any = 1.0
     failures: Any = 1.0
     known: Known | None = None
-    sums_out_missing: ClassVar[bool] = True
-    site_dims: ClassVar[dict[str, tuple[str, ...]]] = {"probability": ("state", "feature")}
+    total_count: ClassVar[int] = 1  # type: ignore[misc]
 
     def __post_init__(self):
         counts = {"successes": self.successes, "failures": self.failures}
         self._set(**read_per_feature(self.num_features, **counts))
-        Beta.from_standard(self.successes, self.failures)
+        self._block()
 
-    def prior(self, num_states: int) -> dict[str, ConjugateBlock]:
-        """One block, ``probability``, of Beta distributions (state, feature)."""
-        block = Beta.from_standard(self.successes, self.failures)
-        return {"probability": rows_of(block, num_states, self.known)}
-
-    def expected_log_likelihood(self, expected: dict[str, Any], observations: Array) -> Array:
-        r"""Expected log probability (..., state): :math:`\sum_d x_d E \ln p_{kd} + (1 - x_d) E \ln (1 - p_{kd})`."""
-        log_p, log_not = expected["probability"]
-        x, seen = recorded(observations, log_p.dtype)
-        value = linear_in_features((x, _finite(log_p)), (seen - x, _finite(log_not)))
-        never = [jnp.isneginf(part).astype(x.dtype) for part in (log_p, log_not)]  # 0 ln 0 is 0
-        return jnp.where(linear_in_features((x, never[0]), (seen - x, never[1])) > 0, -jnp.inf, value)
-
-    def label_statistics(
-        self, rng: np.random.Generator, frames: np.ndarray, labels: np.ndarray, num_states: int
-    ) -> dict[str, Any]:
-        """Numbers of ones and of zeros of each state in labelled frames."""
-        member = one_hot(labels, num_states).T
-        return {"probability": BetaCoordinates(member @ (frames == 1), member @ (frames == 0))}
-
-    def locations(self, draws: dict[str, np.ndarray]) -> np.ndarray:
-        """Mean (state,) of the first feature."""
-        return draws["probability"][..., 0].mean(0)
-
-    def distribution(self, parameters: dict[str, Any]) -> dist.Distribution:
-        """Bernoulli distributions at ``probability (state, feature)``."""
-        return IndependentFeatures(dist.BernoulliProbs(parameters["probability"]))
+    def _features(self, probability: Any) -> dist.Distribution:
+        return dist.BernoulliProbs(probability)
 
     def read(self, data: Trajectories) -> Array:
         """Features (sequence, time, feature) that are 0 or 1."""
         x = read_observations(data, self.num_features)
-        refuse_values(
-            data,
-            x,
-            lambda x: (x == 0) | (x == 1),
-            "is not 0 or 1",
-            "code the feature as 0 and 1, or NaN if missing",
-        )
+        fix = "code the feature as 0 and 1, or NaN if missing"
+        require_values(data, x, lambda x: (x == 0) | (x == 1), "is not 0 or 1", fix)
         return x
 
 
-def recorded(observations: Array, dtype: Any) -> tuple[Array, Array]:
-    """Observations with 0 for what is missing, and 1 where a feature was recorded, else 0, both of a float type."""
-    x = observations.astype(dtype)
-    missing = jnp.isnan(x)
-    return jnp.where(missing, 0, x), (~missing).astype(dtype)
+@model_object
+class BinomialEmission(_SharesOfCounts):
+    r"""Counts out of n, independent over features.
 
+    .. math:: p_{kd} \sim Beta(a, b), \qquad x_{td} \mid z_t = k \sim Bin(n_d, p_{kd})
 
-def linear_in_features(*terms: tuple[Array, Array]) -> Array:
-    """Sum over terms and features of values (..., feature) times weights (state, feature): (..., state)."""
-    values = jnp.concatenate([value for value, _ in terms], axis=-1)
-    weights = jnp.concatenate([weight for _, weight in terms], axis=-1)
-    return jnp.matmul(values, weights.T, precision="highest")
-
-
-def _finite(log_probability: Array) -> Array:
-    return jnp.where(jnp.isneginf(log_probability), 0, log_probability)
-
-
-def feature_means(data: Trajectories, transform: Any, dtype: Any, positive: bool = True) -> Array:
-    """Mean (feature,) of the recorded observations, transformed by ``transform(xp, x)``.
-
-    Where nothing was recorded it is 0; with `positive` it is 1 where it would be 0.
+    Parameters
+    ----------
+    total_count : n; an integer or (feature,) integers. Counts are whole numbers, NaN where missing.
+    successes, failures : a and b; numbers or (feature,).
+    num_features : D.
+    known : ``Known(probability (state, feature))``, NaN rows where unknown.
     """
 
-    def mean(xp, x, observed):
-        good = observed[..., None] & ~xp.isnan(x)
-        x = x.astype(np.float64 if xp is np else dtype)
-        count = xp.maximum(xp.sum(good, axis=(0, 1)), 1)
-        found = xp.sum(xp.where(good, transform(xp, xp.where(good, x, 1)), 0), axis=(0, 1)) / count
-        return (xp.where(found > 0, found, 1) if positive else found).astype(dtype)
+    total_count: Any
+    successes: Any = 1.0
+    failures: Any = 1.0
+    num_features: int = static_field(default=1)
+    known: Known | None = None
 
-    return concretely(mean, data.observations, data.observed)
+    def __post_init__(self):
+        total = np.asarray(self.total_count)
+        if not np.issubdtype(total.dtype, np.integer) or (total < 1).any():
+            raise ValueError(f"total_count must hold integers of at least 1, not {self.total_count!r}")
+        self._set(**read_per_feature(self.num_features, successes=self.successes, failures=self.failures))
+        shape = (self.num_features,)
+        if total.shape not in ((), shape):
+            raise ValueError(f"total_count has shape {total.shape}: give a number, or {shape[0]} numbers")
+        self._set(total_count=concretely(lambda xp, n: xp.broadcast_to(n, shape), total))
+        self._block()
 
-
-def refuse_values(data: Trajectories, x: Any, good: Any, fault: str, fix: str) -> None:
-    """Raise ValueError at the first recorded feature that is not `good`; traced arrays are not checked."""
-    if not is_concrete(x, data.observed):
-        return
-    values = np.asarray(x, float)
-    seen = np.asarray(data.observed)[..., None] & ~np.isnan(values)
-    require(good(np.where(seen, values, 1)) | ~seen, "data.observations", values, fault, fix)
+    def read(self, data: Trajectories) -> Array:
+        """Counts (sequence, time, feature)."""
+        x = read_observations(data, self.num_features)
+        if is_concrete(self.total_count):
+            n = np.asarray(self.total_count)
+            fix = f"use 0..{n.tolist()}, or NaN for what is missing"
+            require_values(data, x, functools.partial(whole_up_to, n), "lies outside total_count", fix)
+        return x

@@ -8,12 +8,11 @@ Fraley and Raftery (2007), "Bayesian regularization for normal mixture estimatio
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any, ClassVar, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
-import numpyro.distributions as dist
 from jax import Array
 from jaxtyping import Float
 
@@ -21,7 +20,7 @@ from ethogram.models.arguments import concretely, is_concrete, warn_user
 from ethogram.models.data.angles import refuse_angles
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.emissions.emission import Emission, read_observations
-from ethogram.models.emissions.missing_features import count_patterns, gapped
+from ethogram.models.emissions.missing_features import gapped
 
 __all__ = ["CentredEmission", "Moments", "data_moments", "warn_of_far_prior"]
 
@@ -43,21 +42,9 @@ OF_ANGLES = (
 
 
 class CentredEmission(Emission):
-    """Emissions of Gaussians, in coordinates relative to the prior mean.
-
-    ``prior_from_data`` names the parameters that are taken from the data where they are None.
-    """
+    """Emissions of Gaussians, in coordinates relative to the prior mean."""
 
     prior_from_data: ClassVar[tuple[str, ...]] = ("mean", "scale")
-    sums_out_missing: ClassVar[bool] = True
-
-    def with_prior_of(self: Any, earlier: Any) -> Any:
-        """The emission with the parameters that are None taken from an earlier one, whose fit this one continues."""
-        return self._filled(**{name: getattr(earlier, name) for name in self.prior_from_data})
-
-    def _filled(self: Any, **values: Any) -> Any:
-        missing = {name: value for name, value in values.items() if getattr(self, name) is None}
-        return dataclasses.replace(self, **missing) if missing else self
 
     def read(self: Any, data: Trajectories) -> Array:
         """Observations (sequence, time, feature); a ValueError where one is an angle by its unit."""
@@ -78,11 +65,6 @@ class CentredEmission(Emission):
         centre = self.origin
         x = concretely(lambda xp, x, m: (x - m).astype(dtype), data.observations, centre)
         return gapped(x, data.observed)
-
-    def distribution_of(self: Any, parameters: dict[str, Any], data: Trajectories) -> dist.Distribution:
-        """Distribution of an observation of `data`, whose density sums out the features that are NaN."""
-        count = count_patterns(data.observations, data.observed)
-        return self.distribution(parameters) if count == 1 else self.gapped_distribution(parameters, count)
 
 
 class Moments(NamedTuple):
@@ -123,7 +105,8 @@ def data_moments(data: Trajectories, dtype: Any) -> Moments:
         covariance = xp.where(complete, covariance, _definite(xp, covariance))
         return Moments(mean.astype(dtype), covariance.astype(dtype))
 
-    return concretely(moments, data.observations, data.observed)
+    with jax.default_matmul_precision("highest"):
+        return concretely(moments, data.observations, data.observed)
 
 
 def _definite(xp: Any, covariance: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import dataclasses
 from typing import Any, ClassVar
 
 import jax
@@ -19,43 +20,44 @@ from ethogram.models.families.exponential_family import ConjugateBlock, Known, P
 __all__ = [
     "Emission",
     "interpolated",
-    "of_every",
     "one_hot",
     "read_observations",
+    "read_parameters",
     "read_per_feature",
     "repeat_rows",
-    "require_whole",
+    "require_values",
     "rows_of",
+    "whole_up_to",
 ]
 
 
 class Emission(ChainEmission, abc.ABC, declares_hooks=True):
     """Base class of emissions: the distribution of observations given the state, with conjugate blocks.
 
-    Abstract methods are required. The other hooks have defaults: `site_coords`, `locations`, `bind`, `with_prior_of`,
-    `arrange`, `distribution_of`, `start_features`, and `symbol_table`, `chain_features` and `chain_weights` of
-    :class:`~ethogram.models.chains.conjugate_chain.ChainEmission`. A misspelt hook raises an error when the class is
-    defined.
+    Abstract methods are required. `bind`, `arrange` and `start_features` have defaults, as have `site_coords`,
+    `locations` and `differs_by_state`, and the faster forms of the expected log likelihood for chains, `symbol_table`
+    or `chain_features` and `chain_weights`, of :class:`~ethogram.models.chains.conjugate_chain.ChainEmission`. A
+    misspelt hook raises an error when the class is defined.
 
-    In observed frames NaN marks a missing feature. Emissions that sum missing features out say so by
-    `sums_out_missing`; the others are never given any.
+    In observed frames NaN marks a missing feature, which the likelihoods leave out; an emission that cannot do so
+    refuses such frames in `read`.
 
     Attributes
     ----------
-    event_dim : number of event axes of an observation.
     site_dims : dims of every parameter site.
-    sums_out_missing : whether features of observed frames may be missing.
+    prior_from_data : parameters that `bind` takes from data where they are None.
+    order : how many frames before it a frame depends on.
     observation_needs_data : whether `distribution` depends on what `bind` takes from data, besides the parameters.
     """
 
-    event_dim: ClassVar[int] = 1
     site_dims: ClassVar[dict[str, tuple[str, ...]]] = {}
-    sums_out_missing: ClassVar[bool] = False
+    prior_from_data: ClassVar[tuple[str, ...]] = ()
+    order: int = 0
     observation_needs_data: ClassVar[bool] = False
 
     @abc.abstractmethod
     def prior(self, num_states: int) -> dict[str, ConjugateBlock]:
-        """Conjugate blocks of the prior, a row per state."""
+        """Conjugate blocks of the prior, one row per state."""
 
     @property
     def differs_by_state(self) -> bool:
@@ -64,21 +66,24 @@ class Emission(ChainEmission, abc.ABC, declares_hooks=True):
 
     @abc.abstractmethod
     def read(self, data: Trajectories) -> Array:
-        """Checked observations of the data."""
+        """Checked observations (sequence, time, feature) of the data, as floats."""
 
     @abc.abstractmethod
-    def expected_log_likelihood(self, expected: dict[str, Any], observations: Array) -> Array:
+    def expected_log_likelihood(self, expected: dict[str, Any], observations: Any) -> Array:
         """Expected log likelihood (..., state) of arranged observations under q, by the blocks' expected statistics."""
 
     @abc.abstractmethod
     def label_statistics(
-        self, rng: np.random.Generator, frames: np.ndarray, labels: np.ndarray, num_states: int
+        self, rng: np.random.Generator, frames: Any, labels: np.ndarray, num_states: int
     ) -> dict[str, Any]:
         """Sufficient statistics of labelled frames of arranged observations, by block."""
 
     @abc.abstractmethod
-    def distribution(self, parameters: dict[str, Any]) -> dist.Distribution:
-        """Distribution of an observation at given parameters, with batch shape (state,)."""
+    def distribution(self, parameters: dict[str, Any], data: Trajectories | None = None) -> dist.Distribution:
+        """Distribution of a frame at given parameters, with batch shape (state,).
+
+        Its density sums out the features that are missing in `data`; without data it is of complete frames.
+        """
 
     def _set(self, **fields: Any) -> None:
         for name, value in fields.items():
@@ -89,27 +94,32 @@ class Emission(ChainEmission, abc.ABC, declares_hooks=True):
         return {}
 
     def locations(self, draws: Any) -> np.ndarray | None:
-        """Means (state,) of the first feature over draws (draw, ...) by site, which order states. Default: None."""
-        return None
+        """Means (state,) of the first feature over draws (draw, ...) by site, which order states.
+
+        Default: those of the first site with one number per feature; None without one.
+        """
+        site = next((name for name, dims in self.site_dims.items() if dims == ("state", "feature")), None)
+        return None if site is None else draws[site][..., 0].mean(0)
 
     def bind(self, data: Trajectories, num_states: int) -> Any:
         """The emission with the prior that it takes from `data`. Default: the emission itself."""
         return self
 
     def with_prior_of(self, earlier: Any) -> Any:
-        """The emission with what it would take from data taken from one that is bound. Default: the emission itself."""
-        return self
+        """The emission with the parameters that are None taken from an earlier one, whose fit this one continues."""
+        return self._filled(**{name: getattr(earlier, name) for name in self.prior_from_data})
 
-    def arrange(self, data: Trajectories) -> Array:
+    def _filled(self, **values: Any) -> Any:
+        """The emission with these values of parameters that are None."""
+        missing = {name: value for name, value in values.items() if getattr(self, name) is None}
+        return dataclasses.replace(self, **missing) if missing else self  # type: ignore[type-var]
+
+    def arrange(self, data: Trajectories) -> Any:
         """Observations in the form that the expected log likelihood takes. Default: those of `read`."""
         return self.read(data)
 
-    def distribution_of(self, parameters: dict[str, Any], data: Trajectories) -> dist.Distribution:
-        """Distribution of an observation of `data`, whose density sums out what is missing. Default: `distribution`."""
-        return self.distribution(parameters)
-
-    def start_features(self, observations: np.ndarray, observed: np.ndarray) -> np.ndarray:
-        """Frames as points (sequence, time, feature), for clustering. Default: the observations, gaps filled in."""
+    def start_features(self, observations: Any, observed: np.ndarray) -> np.ndarray:
+        """Arranged frames as points (sequence, time, feature), for clustering. Default: as they are, gaps filled in."""
         return interpolated(np.asarray(observations, dtype=float), observed)
 
 
@@ -135,19 +145,38 @@ def one_hot(labels: np.ndarray, num_states: int) -> np.ndarray:
     return (labels[:, None] == np.arange(num_states)).astype(float)
 
 
-def of_every(name: str, value: Any, count: int) -> Array:
-    """A number repeated for every feature (category, component), or one number for each."""
-    if value.shape not in ((), (count,)):
-        raise ValueError(f"{name} has shape {value.shape}: give a number, or {count} numbers")
-    return concretely(lambda xp, x: xp.broadcast_to(x, (count,)), value)
+def read_parameters(
+    shapes: dict[str, tuple[int, ...]], by_state: bool = False, **values: Any
+) -> dict[str, Array]:
+    """Checked parameters by name; those that are None are left out.
+
+    A number is that of every feature where the parameter is a vector, and times the identity where it is a matrix.
+
+    Parameters
+    ----------
+    shapes : of each parameter, () for a number.
+    by_state : whether parameters may have a leading axis of states.
+    """
+    given = {name: value for name, value in values.items() if value is not None}
+    found = dict(zip(given, read_reals(**given), strict=True))
+    for name, value in found.items():
+        shape = shapes[name]
+        differs = by_state and value.ndim == len(shape) + 1 and value.shape[1:] == shape
+        if value.shape not in ((), shape) and not differs:
+            allowed = ["a number", *[f"of shape {shape}"] * bool(shape)]
+            if by_state:
+                allowed.append(f"of shape ({', '.join(map(str, ('state', *shape)))})")
+            raise ValueError(f"{name} has shape {value.shape}: it must be {' or '.join(allowed)}")
+        if shape and not value.ndim:
+            unit = np.eye(*shape) if len(shape) == 2 else np.ones(shape)
+            found[name] = concretely(lambda xp, x, unit: x * unit.astype(x.dtype), value, unit)
+    return found
 
 
 def read_per_feature(num_features: Any, **parameters: Any) -> dict[str, Array]:
     """Checked parameters by name, one number for each feature; those that are None are left out."""
-    require_integer("num_features", num_features, 1)
-    given = {name: value for name, value in parameters.items() if value is not None}
-    values = zip(given, read_reals(**given), strict=True)
-    return {name: of_every(name, value, num_features) for name, value in values}
+    size = require_integer("num_features", num_features, 1)
+    return read_parameters(dict.fromkeys(parameters, (size,)), **parameters)
 
 
 def repeat_rows(block: Any, count: int) -> Any:
@@ -181,11 +210,15 @@ def read_observations(data: Trajectories, num_features: int) -> Array:
     return concretely(lambda xp, x: x.astype(jnp.result_type(float)), data.observations)
 
 
-def require_whole(data: Trajectories, x: Any, high: Any, what: str) -> None:
-    """Raise ValueError at the first recorded number that is none of 0, 1, ..., `high`; traced ones are not checked."""
-    if not is_concrete(x, data.observed, high):
+def require_values(data: Trajectories, x: Any, good: Any, fault: str, fix: str) -> None:
+    """Raise ValueError at the first recorded feature that is not ``good(x)``; traced arrays are not checked."""
+    if not is_concrete(x, data.observed):
         return
-    x, high = np.asarray(x), np.asarray(high)
-    good = (x >= 0) & (x <= high) & (x == np.floor(x)) | np.isnan(x) | ~np.asarray(data.observed)[..., None]
-    fix = f"use 0..{high.tolist()}, or NaN for what is missing"
-    require(good, "data.observations", x, f"lies outside {what}", fix)
+    values = np.asarray(x, float)
+    seen = np.asarray(data.observed)[..., None] & ~np.isnan(values)
+    require(good(np.where(seen, values, 1)) | ~seen, "data.observations", values, fault, fix)
+
+
+def whole_up_to(high: Any, x: np.ndarray) -> np.ndarray:
+    """Whether numbers are 0, 1, ..., `high`."""
+    return (x >= 0) & (x <= high) & (x == np.floor(x))

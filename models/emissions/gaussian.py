@@ -16,19 +16,20 @@ from ethogram.models.chains.log_space import logsumexp
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.emissions.data_prior import CentredEmission, data_moments, warn_of_far_prior
 from ethogram.models.emissions.emission import (
-    of_every,
     one_hot,
+    read_parameters,
     repeat_rows,
     rows_of,
 )
-from ethogram.models.emissions.gapped_normal import GappedNormal
 from ethogram.models.emissions.missing_features import (
     Gapped,
     filled_in,
     marginal_of_mean,
     marginal_potentials,
+    normals,
 )
 from ethogram.models.emissions.quadratic_features import products, weights_of_products
+from ethogram.models.families.cholesky_factors import half_log_det, inverse
 from ethogram.models.families.exponential_family import (
     ConjugateBlock,
     Dirichlet,
@@ -42,9 +43,31 @@ from ethogram.models.families.normal_inverse_wishart import (
     NormalInverseWishartCoordinates,
 )
 from ethogram.models.model_object import model_object, static_field
-from ethogram.models.quick_jit import quick_jit
 
 __all__ = ["GaussianEmission", "GaussianMixtureEmission", "KnownCovarianceEmission"]
+
+
+class _QuadraticPotentials(CentredEmission):
+    """Emissions whose expected log density is that of one Gaussian per state: a quadratic form in the frame."""
+
+    def _gaussians(self, expected: dict[str, Any]) -> NormalInverseWishartCoordinates:
+        """Expected statistics (state, ...) of the Gaussians."""
+        raise NotImplementedError
+
+    def expected_log_likelihood(self, expected: dict[str, Any], observations: Array | Gapped) -> Array:
+        """Expected log density (..., state) of observations (..., feature)."""
+        return _expected_gaussian(self._gaussians(expected), observations)
+
+    def chain_features(self, observations: Array, observed: Array) -> Array:
+        """Features (time, feature, sequence) of observations (sequence, time, feature), zero where missing."""
+        x = jnp.transpose(observations, (1, 2, 0))
+        observed = observed.T[:, None]
+        rows = jnp.concatenate([jnp.where(observed, x, 0), observed.astype(x.dtype)], axis=1)
+        return jnp.concatenate(products(rows, 1), axis=1)
+
+    def chain_weights(self, expected: dict[str, Any]) -> Array:
+        """Weights (state, feature) of :meth:`chain_features` in the expected log density."""
+        return weights_of_products(_quadratic_form(self._gaussians(expected)))
 
 
 class _NormalInverseWishartEmission(CentredEmission):
@@ -55,36 +78,17 @@ class _NormalInverseWishartEmission(CentredEmission):
     def _read_parameters(self: Any) -> None:
         size = self.num_features
         require_integer("num_features", size, 1)
-        dof = float(size + 2) if self.dof is None else self.dof
-        given = {name: x for name in ("mean", "scale") if (x := getattr(self, name)) is not None}
-        strength, dof, *rest = read_reals(strength=self.strength, dof=dof, **given)
-        given = dict(zip(given, rest, strict=True))
-        for name, value, event in (
-            ("strength", strength, ()),
-            ("dof", dof, ()),
-            ("mean", given.get("mean"), (size,)),
-            ("scale", given.get("scale"), (size, size)),
-        ):
-            if value is None or value.shape in ((), event):
-                continue
-            if not self.may_differ or value.ndim != len(event) + 1 or value.shape[1:] != event:
-                one, each = (", ".join(map(str, parts)) for parts in (event, ("state", *event)))
-                allowed = [
-                    "a number",
-                    *[f"of shape ({one})"] * bool(event),
-                    *[f"of shape ({each})"] * self.may_differ,
-                ]
-                raise ValueError(f"{name} has shape {value.shape}: it must be {' or '.join(allowed)}")
-        if "scale" in given:
-            given["scale"] = _matrix(given["scale"], size)
-        if "mean" in given and not given["mean"].ndim:
-            given["mean"] = of_every("mean", given["mean"], size)
-        self._set(strength=strength, dof=dof, **given)
+        shapes = {"strength": (), "dof": (), "mean": (size,), "scale": (size, size)}
+        values = {name: getattr(self, name) for name in shapes}
+        values["dof"] = float(size + 2) if self.dof is None else self.dof
+        self._set(**read_parameters(shapes, self.may_differ, **values))
 
     @property
     def differs_by_state(self: Any) -> bool:
         """Whether states have priors of their own."""
-        return bool(self._block().natural.strength.shape)
+        axes = {"mean": 1, "strength": 0, "dof": 0, "scale": 2}
+        given = {name: getattr(self, name) for name in axes}
+        return any(x is not None and x.ndim > axes[name] for name, x in given.items())
 
     def _block(self: Any) -> NormalInverseWishart:
         size, dtype = self.num_features, self.strength.dtype
@@ -115,7 +119,7 @@ class _NormalInverseWishartEmission(CentredEmission):
 
 
 @model_object
-class GaussianEmission(_NormalInverseWishartEmission):
+class GaussianEmission(_QuadraticPotentials, _NormalInverseWishartEmission):
     r"""One Gaussian a state, with unknown mean and full covariance.
 
     .. math:: \Sigma_k \sim IW(\Psi, \nu), \quad \mu_k \mid \Sigma_k \sim N(m, \Sigma_k / \kappa), \quad
@@ -163,19 +167,8 @@ class GaussianEmission(_NormalInverseWishartEmission):
             return {"mean_covariance": rows_of(block, num_states, self.known)}
         return {"mean_covariance": block if self.known is None else PartlyKnown.from_known(block, self.known)}
 
-    def expected_log_likelihood(self, expected: dict[str, Any], observations: Array | Gapped) -> Array:
-        """Expected log density (..., state) of observations (..., feature)."""
-        return _expected_gaussian(expected["mean_covariance"], observations)
-
-    def chain_features(self, observations: Array, observed: Array) -> Array:
-        """Features (time, feature, sequence) of observations (sequence, time, feature), zero where missing."""
-        x = jnp.transpose(observations, (1, 2, 0))
-        observed = observed.T[:, None]
-        return _quadratic_features(jnp.where(observed, x, 0), observed.astype(x.dtype), 1)
-
-    def chain_weights(self, expected: dict[str, Any]) -> Array:
-        """Weights (state, feature) of :meth:`chain_features` in the expected log density."""
-        return _quadratic_weights(expected["mean_covariance"])
+    def _gaussians(self, expected: dict[str, Any]) -> NormalInverseWishartCoordinates:
+        return expected["mean_covariance"]
 
     def label_statistics(
         self, rng: np.random.Generator, frames: np.ndarray, labels: np.ndarray, num_states: int
@@ -183,21 +176,13 @@ class GaussianEmission(_NormalInverseWishartEmission):
         """Statistics of labelled frames: sums of x and x x' of every state, and how many there are."""
         return {"mean_covariance": _gaussian_statistics(frames, labels, num_states)}
 
-    def locations(self, draws: dict[str, np.ndarray]) -> np.ndarray:
-        """Mean (state,) of the first feature."""
-        return draws["mean"][..., 0].mean(0)
-
-    def distribution(self, parameters: dict[str, Any]) -> dist.Distribution:
+    def distribution(self, parameters: dict[str, Any], data: Trajectories | None = None) -> dist.Distribution:
         """Gaussians at parameters ``mean (state, feature)`` and ``covariance (state, feature, feature)``."""
-        return _normals(parameters["mean"], parameters["covariance"])
-
-    def gapped_distribution(self, parameters: dict[str, Any], num_patterns: int | None) -> dist.Distribution:
-        """The same Gaussians, of values that are NaN in missing features."""
-        return _gapped_normals(parameters["mean"], parameters["covariance"], num_patterns)
+        return normals(parameters["mean"], parameters["covariance"], data)
 
 
 @model_object
-class KnownCovarianceEmission(CentredEmission):
+class KnownCovarianceEmission(_QuadraticPotentials):
     r"""One Gaussian a state, with unknown mean and known covariance R.
 
     .. math:: \mu_k \sim N(m, V), \qquad x_t \mid z_t = k \sim N(\mu_k, R)
@@ -219,23 +204,18 @@ class KnownCovarianceEmission(CentredEmission):
     prior_from_data: ClassVar[tuple[str, ...]] = ("mean", "mean_covariance")
 
     def __post_init__(self):
-        given = {name: x for name in ("mean", "mean_covariance") if (x := getattr(self, name)) is not None}
-        covariance, *rest = read_reals(covariance=self.covariance, **given)
-        given = dict(zip(given, rest, strict=True))
+        (covariance,) = read_reals(covariance=self.covariance)
         if covariance.ndim != 2 or covariance.shape[0] != covariance.shape[1]:
             raise ValueError(
                 f"covariance must be a (feature, feature) matrix, not of shape {covariance.shape}"
             )
-        if is_concrete(covariance):
-            require_covariance("covariance", covariance)
-        size = covariance.shape[0]
-        if "mean" in given:
-            given["mean"] = of_every("mean", given["mean"], size)
-        if "mean_covariance" in given:
-            spread = given["mean_covariance"] = _matrix(given["mean_covariance"], size)
-            if spread.shape == (size, size) and is_concrete(spread):
-                require_covariance("mean_covariance", spread)
-        self._set(covariance=covariance, **given)
+        size = len(covariance)
+        shapes = {"covariance": (size, size), "mean": (size,), "mean_covariance": (size, size)}
+        given = read_parameters(shapes, **{name: getattr(self, name) for name in shapes})
+        for name, value in given.items():
+            if name != "mean" and is_concrete(value):
+                require_covariance(name, value)
+        self._set(**given)
         self._block()
 
     @property
@@ -264,21 +244,28 @@ class KnownCovarianceEmission(CentredEmission):
         """One block of means, ``mean``, a row per state."""
         return {"mean": rows_of(self._block(), num_states, self.known)}
 
+    def _gaussians(self, expected: dict[str, Any]) -> NormalInverseWishartCoordinates:
+        """The expected statistics of a Gaussian whose covariance is R."""
+        mean, half_square = expected["mean"]
+        factor = jnp.linalg.cholesky(self.covariance)
+        precision = inverse(factor)
+        square = jnp.einsum("de,ked->k", precision, half_square, precision="highest")
+        return NormalInverseWishartCoordinates(
+            jnp.matmul(mean, precision, precision="highest"),
+            square,
+            jnp.broadcast_to(-half_log_det(factor), square.shape),
+            jnp.broadcast_to(-0.5 * precision, half_square.shape),
+        )
+
     def expected_log_likelihood(self, expected: dict[str, Any], observations: Array | Gapped) -> Array:
         r"""Expected log density (..., state): :math:`\ln N(x \mid m, R) - \frac12 tr(R^{-1} V)`.
 
         Where features are missing, that of the others, since their mean is conjugate too.
         """
-        mean, half_square = expected["mean"]
-        factor = jnp.linalg.cholesky(self.covariance)
         if isinstance(observations, Gapped):
+            mean, half_square = expected["mean"]
             return marginal_of_mean(mean, half_square, self.covariance, observations)
-        precision = jax.scipy.linalg.cho_solve((factor, True), jnp.eye(factor.shape[0], dtype=factor.dtype))
-        own = -0.5 * jnp.einsum("...d,de,...e->...", observations, precision, observations)
-        log_det = jnp.sum(jnp.log(jnp.diagonal(factor)))
-        constant = jnp.einsum("de,ked->k", precision, half_square) - log_det
-        cross = jnp.einsum("...d,kd->...k", observations, mean @ precision)
-        return _plus_row(cross + own[..., None], constant - 0.5 * factor.shape[0] * math.log(2 * math.pi))
+        return super().expected_log_likelihood(expected, observations)
 
     def label_statistics(
         self, rng: np.random.Generator, frames: np.ndarray, labels: np.ndarray, num_states: int
@@ -292,17 +279,9 @@ class KnownCovarianceEmission(CentredEmission):
             )
         }
 
-    def locations(self, draws: dict[str, np.ndarray]) -> np.ndarray:
-        """Mean (state,) of the first feature."""
-        return draws["mean"][..., 0].mean(0)
-
-    def distribution(self, parameters: dict[str, Any]) -> dist.Distribution:
+    def distribution(self, parameters: dict[str, Any], data: Trajectories | None = None) -> dist.Distribution:
         """Gaussians at parameters ``mean (state, feature)``."""
-        return _normals(parameters["mean"], self.covariance)
-
-    def gapped_distribution(self, parameters: dict[str, Any], num_patterns: int | None) -> dist.Distribution:
-        """The same Gaussians, of values that are NaN in missing features."""
-        return _gapped_normals(parameters["mean"], self.covariance, num_patterns)
+        return normals(parameters["mean"], self.covariance, data)
 
 
 @model_object
@@ -338,9 +317,8 @@ class GaussianMixtureEmission(_NormalInverseWishartEmission):
     def __post_init__(self):
         require_integer("num_components", self.num_components, 1)
         self._read_parameters()
-        (concentration,) = read_reals(concentration=self.concentration)
-        concentration = of_every("concentration", concentration, self.num_components)
-        self._set(concentration=concentration.astype(self.strength.dtype))
+        given = read_parameters({"concentration": (self.num_components,)}, concentration=self.concentration)
+        self._set(concentration=given["concentration"].astype(self.strength.dtype))
         self._block()
 
     def prior(self, num_states: int) -> dict[str, ConjugateBlock]:
@@ -385,26 +363,11 @@ class GaussianMixtureEmission(_NormalInverseWishartEmission):
         """Mean (state,) of the first feature."""
         return (draws["weight"] * draws["mean"][..., 0]).sum(-1).mean(0)
 
-    def distribution(self, parameters: dict[str, Any]) -> dist.Distribution:
+    def distribution(self, parameters: dict[str, Any], data: Trajectories | None = None) -> dist.Distribution:
         """Mixtures at ``weight (state, component)``, ``mean`` and ``covariance`` (state, component, ...)."""
-        components = _normals(parameters["mean"], parameters["covariance"])
-        return dist.MixtureSameFamily(dist.CategoricalProbs(parameters["weight"]), components)
-
-    def gapped_distribution(self, parameters: dict[str, Any], num_patterns: int | None) -> dist.Distribution:
-        """The same mixtures, of values that are NaN in missing features."""
-        components = _gapped_normals(parameters["mean"], parameters["covariance"], num_patterns)
+        components = normals(parameters["mean"], parameters["covariance"], data)
         weights = dist.CategoricalProbs(parameters["weight"])
         return dist.MixtureSameFamily(weights, components, validate_args=False)  # NaN is outside the support
-
-
-@quick_jit(inline=True)
-def _normals(mean: Any, covariance: Any) -> dist.Distribution:
-    return dist.MultivariateNormal(mean, covariance, validate_args=False)
-
-
-@quick_jit(inline=True, static_argnums=2)
-def _gapped_normals(mean: Any, covariance: Any, num_patterns: int | None) -> dist.Distribution:
-    return GappedNormal(mean, covariance, num_patterns)
 
 
 def _gaussian_statistics(
@@ -419,42 +382,27 @@ def _gaussian_statistics(
     return NormalInverseWishartCoordinates(total, count, count, scatter)
 
 
-def _quadratic_features(x: Array, one: Array, axis: int) -> Array:
-    """Concatenation along `axis` of one, x, and the upper triangle of x x'."""
-    return jnp.concatenate([one, x, *products(x, axis)], axis=axis)
-
-
-def _quadratic_weights(expected: Any) -> Array:
-    """E ln N(x) (..., feature) as a linear form of :func:`_quadratic_features`."""
-    constant = expected.strength + expected.dof - 0.5 * expected.location.shape[-1] * math.log(2 * math.pi)
-    return jnp.concatenate(
-        [constant[..., None], expected.location, weights_of_products(expected.scatter)], axis=-1
-    )
-
-
 def _expected_gaussian(expected: Any, x: Array | Gapped) -> Array:
     """E ln N(x) (..., state) from expected normal-inverse-Wishart statistics: one matrix product of features.
 
     Missing features are summed out of its exponential.
     """
+    form = _quadratic_form(expected)
     if isinstance(x, Gapped):
-        return marginal_potentials(_quadratic_form(expected), x.values, x.num_patterns)
-    features = _quadratic_features(x, jnp.ones_like(x[..., :1]), -1)
-    return jnp.matmul(features, _quadratic_weights(expected).T, precision="highest")
+        return marginal_potentials(-2 * form, x.values, x.num_patterns)
+    features = jnp.concatenate(
+        products(jnp.concatenate([x, jnp.ones_like(x[..., :1])], axis=-1), -1), axis=-1
+    )
+    return jnp.matmul(features, weights_of_products(form).T, precision="highest")
 
 
 def _quadratic_form(expected: Any) -> Array:
-    """H (state, row, row) with E ln N(x) = -(x, 1) H (x, 1)' / 2."""
-    size = expected.location.shape[-1]
-    constant = expected.strength + expected.dof - 0.5 * size * math.log(2 * math.pi)
-    precision = -(expected.scatter + expected.scatter.mT)
-    above = jnp.concatenate([precision, -expected.location[..., None]], axis=-1)
-    below = jnp.concatenate([-expected.location, -2 * constant[..., None]], axis=-1)
+    """H (state, row, row) with E ln N(x) = (x, 1) H (x, 1)'."""
+    constant = expected.strength + expected.dof - 0.5 * expected.location.shape[-1] * math.log(2 * math.pi)
+    scatter, half = 0.5 * (expected.scatter + expected.scatter.mT), 0.5 * expected.location
+    above = jnp.concatenate([scatter, half[..., None]], axis=-1)
+    below = jnp.concatenate([half, constant[..., None]], axis=-1)
     return jnp.concatenate([above, below[..., None, :]], axis=-2)
-
-
-def _plus_row(x: Array, row: Array) -> Array:
-    return x + row.reshape((1,) * (x.ndim - 1) + row.shape)
 
 
 def _of_mixture(mean: Array, scale: Array, factor: Array, strength: Array) -> tuple[Array, Array, Array]:
@@ -468,10 +416,3 @@ def _of_mixture(mean: Array, scale: Array, factor: Array, strength: Array) -> tu
         return mean, *(x.mean(axis=0) if x.ndim > 2 else x for x in (covariance, scale))
 
     return concretely(averaged, mean, scale, factor, strength)
-
-
-def _matrix(value: Array, size: int) -> Array:
-    """A number times the identity, or the matrix that was given."""
-    if value.ndim:
-        return value
-    return concretely(lambda xp, x: x * xp.eye(size, dtype=x.dtype), value)

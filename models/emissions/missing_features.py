@@ -23,22 +23,30 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro.distributions as dist
 from jax import Array, lax
+from jax.scipy.linalg import solve_triangular
 from jaxtyping import Bool, Float, Int
 
 from ethogram.models.arguments import concretely, is_concrete
+from ethogram.models.data.trajectories import Trajectories
+from ethogram.models.emissions.quadratic_features import products
 from ethogram.models.families.cholesky_factors import half_log_det, inverse
 from ethogram.models.model_object import model_object, static_field
+from ethogram.models.quick_jit import quick_jit
 
 __all__ = [
     "Blocks",
     "Gapped",
+    "MarginalNormal",
     "blocks_of",
     "count_patterns",
     "filled_in",
     "gapped",
     "marginal_of_mean",
     "marginal_potentials",
+    "normals",
+    "whitened_log_density",
 ]
 
 WIDTH = 64
@@ -163,18 +171,133 @@ def marginal_of_mean(
     missing = jnp.isnan(x)
     x = jnp.where(missing, 0, x).astype(mean.dtype)
     blocks = blocks_of(missing, observations.num_patterns)
-    size, out = x.shape[-1], blocks.missing
-    apart = out[:, :, None] | out[:, None, :]
-    root = jnp.linalg.cholesky(jnp.where(apart, jnp.eye(size, dtype=mean.dtype), covariance))
-    precision = jnp.where(apart, 0, inverse(root))
-    constant = jnp.einsum("pde,kde->pk", precision, half_square, precision="highest")
-    constant = constant - half_log_det(root)[:, None]
-    constant = constant - 0.5 * math.log(2 * math.pi) * jnp.sum(~out, axis=1)[:, None]
+    out = blocks.missing
+    root, scale = _factored(covariance, out)
+    precision = jnp.where(out[:, None], 0, inverse(root))
+    constant = jnp.einsum("pde,kde->pk", precision, half_square, precision="highest") - scale[:, None]
     here = in_slots(x, blocks)
     whitened = jnp.matmul(here, precision[blocks.pattern], precision="highest")
     own = -0.5 * jnp.sum(here * whitened, axis=-1, keepdims=True)
     values = own + jnp.matmul(whitened, mean.T, precision="highest") + constant[blocks.pattern][:, None]
     return in_frames(values, blocks).reshape(*observations.values.shape[:-1], len(mean))
+
+
+def normals(mean: Any, covariance: Any, data: Trajectories | None) -> MarginalNormal:
+    """Multivariate normal distributions whose densities sum out the features that are missing in `data`."""
+    count: int | None = 1
+    if data is not None and data.observations is not None:
+        count = count_patterns(data.observations, data.observed)
+    return _normals(mean, covariance, count)
+
+
+@quick_jit(inline=True, static_argnums=2)
+def _normals(mean: Any, covariance: Any, num_patterns: int | None) -> MarginalNormal:
+    return MarginalNormal(mean, covariance, num_patterns)
+
+
+class MarginalNormal(dist.MultivariateNormal):
+    """Multivariate normal distributions whose values are NaN in missing features: these are summed out.
+
+    Samples have all features. Covariances are factored once for every set of missing features. Frames are whitened, and
+    not expanded into squares, which in single precision loses 3 to 4 digits 100 standard deviations from the origin.
+
+    Parameters
+    ----------
+    loc, covariance_matrix : (*batch, feature) and (*batch, feature, feature).
+    num_patterns : sets of features that are missing in the values, at most, the empty one counted; None where that is
+        not known, and values without NaN take the density of complete frames.
+    """
+
+    pytree_aux_fields = ("num_patterns",)
+
+    def __init__(
+        self,
+        loc: Any,
+        covariance_matrix: Any = None,
+        num_patterns: int | None = None,
+        *,
+        scale_tril: Any = None,
+    ):
+        self.num_patterns = num_patterns
+        super().__init__(loc, covariance_matrix, scale_tril=scale_tril, validate_args=False)
+
+    def log_prob(self, value: Any) -> Array:
+        """Log density (...) of the features that are not NaN, of values (..., feature)."""
+        value = jnp.asarray(value)
+        shape = jnp.broadcast_shapes(value.shape[:-1], self.batch_shape)
+        axes = len(self.batch_shape)
+        size = value.shape[-1]
+        loc, factor = self.loc.reshape(-1, size), self.scale_tril.reshape(-1, size, size)
+        if value.shape[value.ndim - 1 - axes : -1] == (1,) * axes:
+            return self._of_all(loc, factor, value.reshape(-1, size)).reshape(shape)
+        own = jnp.broadcast_to(np.arange(len(loc)).reshape(self.batch_shape), shape).reshape(-1, 1)
+        each = self._of_all(loc, factor, jnp.broadcast_to(value, (*shape, size)).reshape(-1, size))
+        return jnp.take_along_axis(each, own, axis=1).reshape(shape)
+
+    def _of_all(self, loc: Array, factor: Array, frames: Array) -> Array:
+        """Log densities (frame, entry) of frames (frame, feature) in all entries."""
+        if self.num_patterns == 1:
+            return _complete(loc, factor, frames)
+        if self.num_patterns is not None:
+            return _marginal(loc, factor, frames, self.num_patterns)
+        count = 2 ** min(frames.shape[-1], WORD)
+        return lax.cond(
+            jnp.isnan(frames).any(),
+            lambda: _marginal(loc, factor, frames, count),
+            lambda: _complete(loc, factor, frames),
+        )
+
+
+def _complete(loc: Array, factor: Array, frames: Array) -> Array:
+    """Log densities (frame, entry) of complete frames (frame, feature)."""
+    gap = frames.T[None] - loc[..., None]
+    return whitened_log_density(factor, jnp.eye(frames.shape[-1], dtype=factor.dtype)[None], gap)
+
+
+def whitened_log_density(
+    factor: Float[Array, "entry feature feature"],
+    residual: Float[Array, "#entry feature row"],
+    rows: Float[Array, "*batch row frame"],
+) -> Float[Array, "frame entry"]:
+    r"""Log densities :math:`\ln N(R_k y_t \mid 0, L_k L_k')` of rows y, which are whitened.
+
+    The long axis is the last throughout.
+    """
+    size = factor.shape[-1]
+    whitening = solve_triangular(
+        factor, jnp.broadcast_to(residual, (*factor.shape[:-1], residual.shape[-1])), lower=True
+    )
+    white = jnp.matmul(whitening, rows, precision="highest")
+    constant = half_log_det(factor) + 0.5 * size * math.log(2 * math.pi)
+    return (-0.5 * jnp.sum(white**2, axis=1) - constant[:, None]).T
+
+
+def _marginal(loc: Array, factor: Array, frames: Array, num_patterns: int) -> Array:
+    """Log densities (frame, entry) of frames (frame, feature) in blocks that miss the same features."""
+    missing = jnp.isnan(frames)
+    size = frames.shape[-1]
+    blocks = blocks_of(missing, num_patterns)
+    out = blocks.missing[:, None]
+    covariance = jnp.einsum("kij,klj->kil", factor, factor, precision="highest")
+    root, scale = _factored(covariance, out)
+    identity = jnp.broadcast_to(jnp.eye(size, dtype=factor.dtype), root.shape)
+    whitening = solve_triangular(root, identity, lower=True)
+    x = in_slots(jnp.where(missing, 0, frames), blocks)[:, None] - loc[:, None]
+    x = jnp.where(out[blocks.pattern][..., None, :], 0, x)
+    white = jnp.einsum("bkij,bkwj->bkwi", whitening[blocks.pattern], x, precision="highest")
+    values = -0.5 * jnp.sum(white**2, axis=-1) - scale[blocks.pattern][..., None]
+    return in_frames(jnp.swapaxes(values, 1, 2), blocks)
+
+
+def _factored(covariance: Array, missing: Array) -> tuple[Array, Array]:
+    """Cholesky factors of covariances without missing features (..., feature), and the logs of their normalisers.
+
+    In missing features the factor is that of the identity.
+    """
+    apart = missing[..., :, None] | missing[..., None, :]
+    unit = jnp.eye(missing.shape[-1], dtype=covariance.dtype)
+    root = jnp.linalg.cholesky(jnp.where(apart, unit, covariance))
+    return root, half_log_det(root) + 0.5 * math.log(2 * math.pi) * jnp.sum(~missing, axis=-1)
 
 
 def filled_in(frames: np.ndarray, labels: np.ndarray) -> np.ndarray:
@@ -198,7 +321,8 @@ def _potentials(form: Array, x: Array, blocks: Blocks) -> Array:
 def _with_sweep(form, x, blocks):
     size = form.shape[-1]
     swept, constant = _sweep(_by_pattern(form, blocks), _out(form, blocks))
-    features = in_slots(_products(jnp.concatenate([x, jnp.ones_like(x[:, :1])], axis=1)), blocks)
+    rows = jnp.concatenate([x, jnp.ones_like(x[:, :1])], axis=1)
+    features = in_slots(jnp.concatenate(products(rows, 1), axis=1), blocks)
     rows, columns = np.triu_indices(size)
     halved = np.where(rows == columns, -0.5, -1.0).astype(form.dtype)
     weights = swept[rows, columns] * halved[:, None]
@@ -255,11 +379,6 @@ def _out(form: Array, blocks: Blocks) -> Array:
     """Whether a row (row, pattern and state) is a missing feature."""
     out = jnp.pad(blocks.missing, ((0, 0), (0, 1))).T
     return jnp.repeat(out, len(form), axis=1)
-
-
-def _products(x: Array) -> Array:
-    """Upper triangle (frame, entry) of x x'."""
-    return jnp.concatenate([x[:, i : i + 1] * x[:, i:] for i in range(x.shape[1])], axis=1)
 
 
 def _sweep(form: Array, missing: Array) -> tuple[Array, Array]:

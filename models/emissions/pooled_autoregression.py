@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -76,5 +77,6 @@ def pooled_autoregression(data: Trajectories, order: int, mean: Any, dtype: Any)
         found = (root @ coefficients @ lags, unexplained, xp.tril(whitening @ lags))
         return tuple(part.astype(dtype) for part in found)
 
-    found = concretely(fitted, data.observations, data.observed, centre, moments.covariance)
+    with jax.default_matmul_precision("highest"):
+        found = concretely(fitted, data.observations, data.observed, centre, moments.covariance)
     return PooledAutoregression(centre, moments.covariance, *found)

@@ -6,34 +6,56 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 from jax import Array
+from numpyro.distributions import constraints
 
-from ethogram.models.arguments import concretely
 from ethogram.models.data.metadata import Metadata
 from ethogram.models.data.trajectories import Trajectories
-from ethogram.models.emissions.discrete import CategoricalEmission
 from ethogram.models.emissions.emission import Emission, read_observations
 from ethogram.models.families.exponential_family import ConjugateBlock
-from ethogram.models.families.feature_columns import JoinedColumns, split_columns
 from ethogram.models.model_object import model_object, static_field
 
 __all__ = ["ProductEmission"]
 
-TAKES_INTEGERS = (CategoricalEmission,)
-"""Emissions that take integers: a frame whose symbol is NaN is missing for them."""
+
+class JoinedColumns(dist.Distribution):
+    """Distribution of frames whose consecutive columns come from several distributions, independent given the state.
+
+    Parameters
+    ----------
+    parts : distributions of vectors, with one batch shape.
+    """
+
+    arg_constraints: ClassVar[dict] = {}
+    support = constraints.real_vector
+    pytree_data_fields = ("parts",)
+
+    def __init__(self, parts: tuple[dist.Distribution, ...]):
+        self.parts = parts
+        size = sum(part.event_shape[0] for part in parts)
+        super().__init__(parts[0].batch_shape, (size,), validate_args=False)
+
+    def log_prob(self, value: Any) -> Array:
+        """Sum of the log densities of the parts."""
+        columns = _split(value, tuple(part.event_shape[0] for part in self.parts))
+        return sum(part.log_prob(x) for part, x in zip(self.parts, columns, strict=True))
+
+    def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
+        """Frames (*sample_shape, ..., feature), as floats."""
+        keys = jax.random.split(key, len(self.parts))
+        drawn = [part.sample(k, sample_shape) for part, k in zip(self.parts, keys, strict=True)]
+        dtype = jnp.result_type(float, *drawn)
+        return jnp.concatenate([x.astype(dtype) for x in drawn], axis=-1)
 
 
-@model_object
-class _Columns:
-    """Columns of each part, (sequence, time, ...), where a part arranges them in a form of its own."""
-
-    parts: Any
-
-    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
-        return np.concatenate([np.asarray(part, dtype) for part in self.parts], axis=-1)
+def _split(value: Any, sizes: tuple[int, ...]) -> list[Any]:
+    """Consecutive columns of the last axis, so many for each part; of NumPy or JAX arrays."""
+    ends = np.cumsum(sizes)
+    return [value[..., end - size : end] for size, end in zip(sizes, ends, strict=True)]
 
 
 @model_object
@@ -60,7 +82,6 @@ class ProductEmission(Emission):
 
     emissions: Any
     names: tuple[str, ...] = static_field(default=())
-    sums_out_missing: ClassVar[bool] = True
 
     def __post_init__(self):
         if isinstance(self.emissions, Mapping):
@@ -73,7 +94,7 @@ class ProductEmission(Emission):
                 raise ValueError(f"emissions has the name {name!r}: use letters, digits and underscores")
             if not isinstance(part, Emission) or isinstance(part, ProductEmission):
                 raise TypeError(f"emissions[{name!r}] must be an emission of features, not {part!r}")
-            if getattr(part, "order", 0):
+            if part.order:
                 raise TypeError(f"emissions[{name!r}] has lags, which are of all features: use it alone")
         sites = [f"{name}_{site}" for name, part in self._parts() for site in part.site_dims]
         if len(set(sites)) < len(sites):
@@ -85,9 +106,7 @@ class ProductEmission(Emission):
 
     @property
     def _sizes(self) -> tuple[int, ...]:
-        return tuple(
-            1 if isinstance(part, CategoricalEmission) else part.num_features for part in self.emissions
-        )
+        return tuple(part.num_features for part in self.emissions)
 
     @property
     def num_features(self) -> int:
@@ -152,7 +171,7 @@ class ProductEmission(Emission):
         return {key.removeprefix(start): value for key, value in values.items() if key.startswith(start)}
 
     def _columns(self, data: Trajectories) -> list[Trajectories]:
-        """The data of each part, with missing frames as it reads them."""
+        """The data of each part."""
         x = read_observations(data, self.num_features)
         names = data.metadata.feature_names
         meant = [(name, sum(self._sizes[:at])) for at, name in enumerate(self.names) if self._sizes[at] == 1]
@@ -163,14 +182,11 @@ class ProductEmission(Emission):
                     f"give the emissions in the order of the features, {', '.join(map(repr, names))}"
                 )
         found, end = [], 0
-        for part, columns in zip(self.emissions, split_columns(x, self._sizes), strict=True):
-            observed = data.observed
+        for columns in _split(x, self._sizes):
             start, end = end, end + columns.shape[-1]
             units = data.metadata.feature_units
             own = Metadata(names and names[start:end], units and units[start:end])
-            if isinstance(part, TAKES_INTEGERS):
-                observed = concretely(lambda xp, seen, x: seen & ~xp.isnan(x)[..., 0], observed, columns)
-            found.append(data._replace(observations=columns, observed=observed, metadata=own))
+            found.append(data._replace(observations=columns, metadata=own))
         return found
 
     def read(self, data: Trajectories) -> Array:
@@ -184,86 +200,48 @@ class ProductEmission(Emission):
             start += size
         return read_observations(data, self.num_features)
 
-    def arrange(self, data: Trajectories) -> Any:
-        """Columns as each emission takes them, NaN where a symbol is missing."""
+    def arrange(self, data: Trajectories) -> tuple[Any, ...]:
+        """The columns of each part as it arranges them."""
+        pairs = zip(self.emissions, self._columns(data), strict=True)
+        return tuple(part.arrange(columns) for part, columns in pairs)
 
-        def one(part, columns):
-            arranged = part.arrange(columns)
-            if not isinstance(part, TAKES_INTEGERS):
-                return arranged
-
-            def floats(xp, x, seen):
-                x = x.reshape(*x.shape[:2], -1).astype(jnp.result_type(float))
-                return xp.where(seen[..., None], x, xp.nan)
-
-            return concretely(floats, arranged, columns.observed)
-
-        parts = [one(*pair) for pair in zip(self.emissions, self._columns(data), strict=True)]
-        if not all(isinstance(part, Array) for part in parts):
-            return _Columns(tuple(parts))
-        return concretely(lambda xp, *x: xp.concatenate(x, axis=-1), *parts)
-
-    def _frames(self, observations: Any) -> list[tuple[str, Any, Any, Any]]:
-        """Name, emission, arranged columns and missing frames (None: the emission heeds NaN) of each part."""
-        xp: Any = np if isinstance(observations, np.ndarray) else jnp
-        held = isinstance(observations, _Columns)
-        own = observations.parts if held else split_columns(observations, self._sizes)
-        found = []
-        for (name, part), columns in zip(self._parts(), own, strict=True):
-            missing = None
-            if isinstance(part, TAKES_INTEGERS):
-                missing = xp.isnan(columns[..., 0])
-                columns = xp.nan_to_num(columns[..., 0]).astype(np.int32)
-            found.append((name, part, columns, missing))
-        return found
-
-    def expected_log_likelihood(self, expected: dict[str, Any], observations: Array | _Columns) -> Array:
+    def expected_log_likelihood(self, expected: dict[str, Any], observations: Any) -> Array:
         """Sum over the parts of their expected log likelihoods (..., state)."""
-        total: Any = 0.0
-        for name, part, columns, missing in self._frames(observations):
-            each = part.expected_log_likelihood(self._own(name, expected, "."), columns)
-            total = total + (each if missing is None else jnp.where(missing[..., None], 0, each))
-        return total
+        pairs = zip(self._parts(), observations, strict=True)
+        return sum(
+            part.expected_log_likelihood(self._own(name, expected, "."), x) for (name, part), x in pairs
+        )
 
     def label_statistics(
-        self, rng: np.random.Generator, frames: np.ndarray, labels: np.ndarray, num_states: int
+        self, rng: np.random.Generator, frames: tuple[Any, ...], labels: np.ndarray, num_states: int
     ) -> dict[str, Any]:
         """Statistics of the parts in labelled frames, by block."""
-        found = {}
-        for name, part, columns, missing in self._frames(np.asarray(frames)):
-            held = slice(None) if missing is None else ~missing
-            own = part.label_statistics(rng, columns[held], labels[held], num_states)
-            found.update({f"{name}.{key}": value for key, value in own.items()})
-        return found
+        return {
+            f"{name}.{key}": value
+            for (name, part), own in zip(self._parts(), frames, strict=True)
+            for key, value in part.label_statistics(rng, own, labels, num_states).items()
+        }
 
-    def start_features(self, observations: np.ndarray, observed: np.ndarray) -> np.ndarray:
+    def start_features(self, observations: tuple[Any, ...], observed: np.ndarray) -> np.ndarray:
         """The points of the parts, side by side."""
-        points = [
-            np.asarray(
-                part.start_features(columns, observed if missing is None else observed & ~missing), float
-            )
-            for _, part, columns, missing in self._frames(np.asarray(observations))
-        ]
-        return np.concatenate([np.broadcast_to(x, (*observed.shape, x.shape[-1])) for x in points], axis=-1)
+        pairs = zip(self.emissions, observations, strict=True)
+        points = [np.asarray(part.start_features(x, observed), float) for part, x in pairs]
+        return np.concatenate(points, axis=-1)
 
     def locations(self, draws: dict[str, np.ndarray]) -> np.ndarray | None:
         """That of the first part."""
         return self.emissions[0].locations(self._own(self.names[0], draws, "_"))
 
-    def distribution(self, parameters: dict[str, Any]) -> dist.Distribution:
+    def distribution(self, parameters: dict[str, Any], data: Trajectories | None = None) -> JoinedColumns:
         """The distributions of the parts, at parameters ``step_mean`` and so on."""
-        return self._joined(
-            part.distribution(self._own(name, parameters, "_")) for name, part in self._parts()
+        columns: list[Any] = [None] * len(self.names)
+        if (
+            data is not None
+            and data.observations is not None
+            and data.observations.shape[-1] == self.num_features
+        ):
+            columns = self._columns(data)
+        pairs = zip(self._parts(), columns, strict=True)
+        return JoinedColumns(
+            tuple(part.distribution(self._own(name, parameters, "_"), own) for (name, part), own in pairs)
         )
-
-    def distribution_of(self, parameters: dict[str, Any], data: Trajectories) -> dist.Distribution:
-        """The distributions of the parts for the columns of `data`, of which some may be missing."""
-        if data.observations is None or data.observations.shape[-1] != self.num_features:
-            return self.distribution(parameters)  # data to come, of which there are lengths only
-        pairs = zip(self._parts(), self._columns(data), strict=True)
-        return self._joined(
-            part.distribution_of(self._own(name, parameters, "_"), columns) for (name, part), columns in pairs
-        )
-
-    def _joined(self, parts: Any) -> JoinedColumns:
-        return JoinedColumns(tuple(parts), tuple(isinstance(part, TAKES_INTEGERS) for part in self.emissions))

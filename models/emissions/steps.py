@@ -23,22 +23,20 @@ from scipy.special import digamma
 from ethogram.models.arguments import concretely, is_concrete, warn_user
 from ethogram.models.data.angles import refuse_angles
 from ethogram.models.data.trajectories import Trajectories
-from ethogram.models.emissions.counts import (
-    feature_means,
-    linear_in_features,
-    recorded,
-    refuse_values,
-)
 from ethogram.models.emissions.emission import (
-    Emission,
     interpolated,
     one_hot,
     read_observations,
     read_per_feature,
-    rows_of,
+    require_values,
 )
-from ethogram.models.families.exponential_family import ConjugateBlock, Known
-from ethogram.models.families.feature_columns import IndependentFeatures
+from ethogram.models.emissions.feature_emission import (
+    FeatureEmission,
+    feature_means,
+    linear_in_features,
+    recorded,
+)
+from ethogram.models.families.exponential_family import Known
 from ethogram.models.families.gamma_conjugate import GammaConjugate, GammaConjugateCoordinates
 from ethogram.models.families.von_mises_conjugate import VonMisesConjugate, VonMisesConjugateCoordinates
 from ethogram.models.model_object import model_object, static_field
@@ -55,7 +53,7 @@ NARROW = 5e-5
 
 
 @model_object
-class GammaEmission(Emission):
+class GammaEmission(FeatureEmission):
     r"""Positive features, independent given the state, with unknown mean and shape.
 
     .. math:: p(\mu_{kd}, a_{kd}) \text{ of } GammaConjugate, \qquad
@@ -81,11 +79,12 @@ class GammaEmission(Emission):
     shape: Any = None
     strength: Any = 0.1
     known: Known | None = None
-    sums_out_missing: ClassVar[bool] = True
+    block_name: ClassVar[str] = "mean_shape"
     site_dims: ClassVar[dict[str, tuple[str, ...]]] = {
         "mean": ("state", "feature"),
         "shape": ("state", "feature"),
     }
+    prior_from_data: ClassVar[tuple[str, ...]] = ("mean", "shape")
 
     def __post_init__(self):
         given = {"mean": self.mean, "shape": self.shape, "strength": self.strength}
@@ -133,19 +132,10 @@ class GammaEmission(Emission):
         own = concretely(mean, log_mean, shape) if self.mean is None else self.mean
         return dataclasses.replace(self, mean=own, shape=shape)
 
-    def with_prior_of(self, earlier: Any) -> GammaEmission:
-        """The emission with the mean and the shape of an earlier one where its own are None."""
-        given = {n: getattr(earlier, n) for n in ("mean", "shape") if getattr(self, n) is None}
-        return dataclasses.replace(self, **given) if given else self
-
     def _block(self) -> GammaConjugate:
         ones = np.ones(self.num_features, self.strength.dtype)
         mean, shape = (ones if each is None else each for each in (self.mean, self.shape))
         return GammaConjugate.from_standard(mean, shape, self.strength)
-
-    def prior(self, num_states: int) -> dict[str, ConjugateBlock]:
-        """One block, ``mean_shape``, of means and shapes (state, feature)."""
-        return {"mean_shape": rows_of(self._block(), num_states, self.known)}
 
     def expected_log_likelihood(self, expected: dict[str, Any], observations: Array) -> Array:
         r"""Expected log density (..., state): :math:`\sum_d E(a \ln b - \ln \Gamma(a)) + E(a - 1) \ln x - E b\, x`."""
@@ -171,14 +161,8 @@ class GammaEmission(Emission):
         x = np.asarray(observations, dtype=float)
         return interpolated(np.log(np.where(x <= 0, np.nan, x)), observed)
 
-    def locations(self, draws: dict[str, np.ndarray]) -> np.ndarray:
-        """Mean (state,) of the first feature."""
-        return draws["mean"][..., 0].mean(0)
-
-    def distribution(self, parameters: dict[str, Any]) -> dist.Distribution:
-        """Gamma distributions at ``mean (state, feature)`` and ``shape (state, feature)``."""
-        shape = parameters["shape"]
-        return IndependentFeatures(dist.Gamma(shape, shape / parameters["mean"]), inner=1.0)
+    def _features(self, mean: Any, shape: Any) -> dist.Distribution:
+        return dist.Gamma(shape, shape / mean)
 
     def read(self, data: Trajectories) -> Array:
         """Positive observations (sequence, time, feature)."""
@@ -188,7 +172,7 @@ class GammaEmission(Emission):
             "measured, or by NaN (missing), or give rest a feature of its own (a BernoulliEmission in a "
             "ProductEmission)"
         )
-        refuse_values(data, x, lambda x: x > 0, "is not positive", fix)
+        require_values(data, x, lambda x: x > 0, "is not positive", fix)
         return x
 
 
@@ -210,7 +194,7 @@ def _warn_of_rounding(data: Trajectories) -> None:
 
 
 @model_object
-class VonMisesEmission(Emission):
+class VonMisesEmission(FeatureEmission):
     r"""Angles in radians, independent given the state, with unknown mean direction and concentration.
 
     .. math:: p(\mu_{kd}, \kappa_{kd}) \text{ of } VonMisesConjugate, \qquad
@@ -232,7 +216,7 @@ class VonMisesEmission(Emission):
     concentration: Any = 1.0
     strength: Any = 0.0
     known: Known | None = None
-    sums_out_missing: ClassVar[bool] = True
+    block_name: ClassVar[str] = "direction_concentration"
     site_dims: ClassVar[dict[str, tuple[str, ...]]] = {
         "direction": ("state", "feature"),
         "concentration": ("state", "feature"),
@@ -245,10 +229,6 @@ class VonMisesEmission(Emission):
 
     def _block(self) -> VonMisesConjugate:
         return VonMisesConjugate.from_standard(self.direction, self.concentration, self.strength)
-
-    def prior(self, num_states: int) -> dict[str, ConjugateBlock]:
-        """One block, ``direction_concentration``, of directions and concentrations (state, feature)."""
-        return {"direction_concentration": rows_of(self._block(), num_states, self.known)}
 
     def expected_log_likelihood(self, expected: dict[str, Any], observations: Array) -> Array:
         r"""Expected log density (..., state): :math:`\sum_d E \kappa \cos(x - \mu) - E \ln I_0(\kappa) - \ln 2 \pi`."""
@@ -277,14 +257,13 @@ class VonMisesEmission(Emission):
         """Direction (state,) of the first feature, in (-pi, pi]."""
         return np.angle(np.exp(1j * draws["direction"][..., 0]).mean(0))
 
-    def distribution(self, parameters: dict[str, Any]) -> dist.Distribution:
-        """Von Mises distributions at ``direction (state, feature)`` and ``concentration (state, feature)``."""
-        return IndependentFeatures(dist.VonMises(parameters["direction"], parameters["concentration"]))
+    def _features(self, direction: Any, concentration: Any) -> dist.Distribution:
+        return dist.VonMises(direction, concentration)
 
     def read(self, data: Trajectories) -> Array:
         """Angles (sequence, time, feature), in radians."""
         x = read_observations(data, self.num_features)
         fix = "give radians: np.deg2rad of degrees"
         refuse_angles(data, "and a VonMisesEmission takes radians", fix, only_degrees=True)
-        refuse_values(data, x, lambda x: np.abs(x) <= TURN, "is no angle from -2 pi to 2 pi", fix)
+        require_values(data, x, lambda x: np.abs(x) <= TURN, "is no angle from -2 pi to 2 pi", fix)
         return x

@@ -9,19 +9,39 @@ import abc
 import contextlib
 import dataclasses
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
+import numpyro.distributions as dist
 from jaxtyping import Array, Float
+from numpyro.distributions.constraints import Constraint
 
 from ethogram.models.arguments import require
 from ethogram.models.families.divergences import Divergence
+from ethogram.models.families.variates import JaxVariates, NumpyVariates, Variates
 from ethogram.models.hooks import HasHooks
 from ethogram.models.printing import short_repr
 
-__all__ = ["ConjugateBlock", "broadcast_batch", "naming", "require_finite"]
+__all__ = ["ConjugateBlock", "SiteNames", "broadcast_batch", "naming", "require_finite", "sample_site"]
+
+
+@dataclasses.dataclass(frozen=True)
+class SiteNames:
+    """Names of the numpyro sites of a block: of its draw, and of the parts of a draw in parts."""
+
+    block: str
+    suffix: str = ""
+
+    @property
+    def front(self) -> str:
+        """What comes before a dot in the name of the block, in front of the names of its sites."""
+        return f"{self.block.rpartition('.')[0]}_" if "." in self.block else ""
+
+    def __call__(self, part: str = "") -> str:
+        return f"{self.front}{part or self.block.rpartition('.')[2]}{self.suffix}"
 
 
 class ConjugateBlock(HasHooks, abc.ABC, declares_hooks=True):
@@ -30,14 +50,27 @@ class ConjugateBlock(HasHooks, abc.ABC, declares_hooks=True):
     Subclasses are frozen dataclasses registered as pytrees. All methods work under jit, vmap, grad and scan, and
     none checks values; only the constructors ``from_standard`` do, for concrete arrays. A misspelt method raises an
     error when the class is defined.
+
+    Attributes
+    ----------
+    event_dim : number of axes of the first natural coordinate beyond those of the batch.
+    support : numpyro's constraint on each part of a draw.
     """
 
     natural: Any
+    event_dim: ClassVar[int] = 0
+    support: ClassVar[tuple[Constraint, ...]] = ()
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Blocks print short: dataclasses keep a ``__repr__`` that is there before them."""
         super().__init_subclass__(**options)
         short_repr(cls)
+
+    @property
+    def batch_shape(self) -> tuple[int, ...]:
+        """Shape of the batch of independent distributions."""
+        shape = np.shape(jax.tree.leaves(self.natural)[0])
+        return shape[: len(shape) - self.event_dim]
 
     def step(self, prior: Any, statistics: Any, scale: Any, step_size: Any) -> Any:
         r"""Block after one natural-gradient step; ``step_size=1`` is the exact conjugate update.
@@ -75,10 +108,6 @@ class ConjugateBlock(HasHooks, abc.ABC, declares_hooks=True):
         """Statistics at a point, as a tuple of the type of ``natural``."""
 
     @abc.abstractmethod
-    def log_partition(self) -> Float[Array, "*batch"]:
-        """A(natural), one per row; the log density is <natural, statistics> - A plus the base measure."""
-
-    @abc.abstractmethod
     def divergence(self, other: Any) -> Divergence:
         """KL(self || other), one per row, before its Gamma functions are evaluated."""
 
@@ -87,40 +116,57 @@ class ConjugateBlock(HasHooks, abc.ABC, declares_hooks=True):
         return self.divergence(other).total()
 
     @abc.abstractmethod
-    def sample(self, key: Any, sample_shape: tuple[int, ...] = ()) -> Any:
-        """Draws of the parameters, with axes sample_shape, then batch, then the parameter's own."""
+    def draw(self, variates: Variates, sample_shape: tuple[int, ...] = ()) -> Any:
+        """Draws of the parameters, with axes sample_shape, then batch, then the parameter's own.
 
-    def draw_on_host(self, random: np.random.Generator, num_draws: int) -> Any:
-        """Draws as `sample` makes, with one leading axis, as NumPy arrays.
-
-        Blocks override it in NumPy, because JAX compiles a sampler of gamma variates for seconds, once per shape.
+        By the block's arrays and the variates, all of JAX or all of NumPy.
         """
-        key = jax.random.key(int(random.integers(2**31)))
-        draw = jax.jit(type(self).sample, static_argnums=2)
-        return jax.tree.map(np.asarray, draw(self, key, (num_draws,)))
+
+    def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Any:
+        """Draws of the parameters as `draw` makes, by JAX."""
+        return self.draw(JaxVariates(key), sample_shape)
+
+    def sample_numpy(self, random: np.random.Generator, num_draws: int) -> Any:
+        """Draws of the parameters (draw, *batch, ...) by NumPy in double precision, as arrays of the block's dtype."""
+        wide = jax.tree.map(_in_double_precision, self)
+        dtype = np.asarray(jax.tree.leaves(self.natural)[0]).dtype
+        with np.errstate(all="ignore"):  # as in JAX
+            drawn = wide.draw(NumpyVariates(random), (num_draws,))
+            return jax.tree.map(lambda x: np.array(x, dtype), drawn)
 
     @abc.abstractmethod
     def mean(self) -> Any:
         """E_q of the parameters, in the shape of one draw."""
 
-    @abc.abstractmethod
-    def predictive(self, *arguments: Any) -> Any:
-        """Distribution of one observation, with the parameters integrated out."""
-
     def standard(self) -> Any:
         """Usual parameters, as ``from_standard`` takes them."""
         return self.natural
 
-    def validate(self, name: str) -> None:
-        """Raise ValueError unless the concrete coordinates are those of a proper distribution; `name` is its name."""
-        require_finite(name, self.natural)
-
-    def inner_point(self) -> Any:
+    def reference_point(self) -> Any:
         """A point at which every statistic is finite, in place of rows that are masked out."""
         return self.mean()
 
-    def check_point(self, name: str, value: Any, rows: np.ndarray) -> None:
-        """Raise ValueError unless the concrete ``value`` can be drawn from the block, in the given rows."""
+    def sites(self, names: SiteNames, zeros: Any = None) -> Any:
+        """A draw inside a numpyro model, at its sites.
+
+        Parameters
+        ----------
+        names : of the sites; those of deterministic sites are left to the caller where they have a suffix.
+        zeros : nested tuples of booleans, entries that a block of probabilities forbids.
+        """
+        raise TypeError(
+            f"block {names.block} of type {type(self).__name__} has no numpyro site: use another block"
+        )
+
+
+def sample_site(name: str, distribution: dist.Distribution) -> Array:
+    """A draw at one numpyro site from a distribution, whose batch axes become axes of the event."""
+    return numpyro.sample(name, distribution.to_event(len(distribution.batch_shape)))
+
+
+def _in_double_precision(leaf: Any) -> np.ndarray:
+    array = np.asarray(leaf)
+    return array.astype(float) if array.dtype.kind == "f" else array
 
 
 @contextlib.contextmanager

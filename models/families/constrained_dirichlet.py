@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 from typing import Any
 
 import jax
@@ -16,8 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from ethogram.models.arguments import require
-from ethogram.models.families.conjugate_block import naming
+from ethogram.models.families.array_modules import modules_of
 from ethogram.models.families.exponential_family import Dirichlet, DirichletCoordinates
 
 __all__ = ["ConstrainedDirichlet", "mean_within"]
@@ -50,37 +48,15 @@ class ConstrainedDirichlet(Dirichlet):
     upper: Any
     keep: bool = False
 
-    def validate(self, name: str) -> None:
-        """Raise ValueError unless free and held concentrations are proper, and the bounds those of probabilities."""
-        super().validate(name)
-        with naming(f"{name}.held"):
-            Dirichlet.from_standard(self.held)
-        *batch, size = np.shape(self.natural.concentration)
-        rows, shape = np.asarray(self.rows), (len(np.asarray(self.rows)), size)
-        if (
-            rows.ndim != 1
-            or rows.dtype.kind not in "iu"
-            or (rows < 0).any()
-            or (rows >= math.prod(batch)).any()
-        ):
-            raise ValueError(f"{name}.rows must be numbers of rows in 0..{math.prod(batch) - 1}")
-        if np.shape(self.solved) != rows.shape or np.asarray(self.solved).dtype != bool:
-            raise ValueError(
-                f"{name}.solved must be booleans {rows.shape}, not of shape {np.shape(self.solved)}"
-            )
-        for part in ("held", "lower", "upper"):
-            if np.shape(getattr(self, part)) != shape:
-                raise ValueError(f"{name}.{part} has shape {np.shape(getattr(self, part))}, not {shape}")
-        lower, upper = np.asarray(self.lower), np.asarray(self.upper)
-        good = (lower >= 0) & (upper <= 1) & (lower <= upper)
-        require(
-            good, f"{name}.lower", lower, "is no lower bound of a probability, or above upper", "fit again"
-        )
-
     def effective(self) -> Dirichlet:
         """The rows as they stand in q."""
         free = self.natural.concentration
-        flat = free.reshape(-1, free.shape[-1]).at[self.rows].set(self.held.astype(free.dtype))
+        flat = free.reshape(-1, free.shape[-1])
+        if modules_of(free, self.held)[0] is np:
+            flat = flat.copy()
+            flat[self.rows] = self.held
+        else:
+            flat = flat.at[self.rows].set(self.held.astype(free.dtype))
         return Dirichlet(DirichletCoordinates(flat.reshape(free.shape)))
 
     def free_rows(self) -> Array:

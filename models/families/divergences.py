@@ -9,10 +9,12 @@ Stirling's series of ln Gamma and of its derivative: Abramowitz and Stegun (1964
 import math
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
-from jax.scipy.special import digamma, gammaln, xlogy
+from jax.scipy.special import xlogy
 from jaxtyping import Array, Float
+
+from ethogram.models.families.array_modules import modules_of
+from ethogram.models.families.cholesky_factors import solve
 
 __all__ = [
     "BERNOULLI",
@@ -56,25 +58,26 @@ _SERIES_FROM = 8
 
 def stirling_remainder(x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
     """Remainder of Stirling's formula, ln Gamma(x) - (x - 1/2) ln x + x - ln(2 pi) / 2."""
+    xp, special = modules_of(x)
     large = x >= _SERIES_FROM
-    far, near = jnp.where(large, x, _SERIES_FROM), jnp.where(large, _SERIES_FROM, x)
+    far, near = xp.where(large, x, _SERIES_FROM), xp.where(large, _SERIES_FROM, x)
     series = _in_inverse_square(far, [b / (2 * n * (2 * n - 1)) for n, b in enumerate(BERNOULLI, 1)]) / far
-    direct = gammaln(near) - (near - 0.5) * jnp.log(near) + near - 0.5 * math.log(2 * math.pi)
-    return jnp.where(large, series, direct)
+    direct = special.gammaln(near) - (near - 0.5) * xp.log(near) + near - 0.5 * math.log(2 * math.pi)
+    return xp.where(large, series, direct)
 
 
 def stirling_slope(x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
     """Derivative of `stirling_remainder`, psi(x) - ln x + 1 / (2 x)."""
+    xp, special = modules_of(x)
     large = x >= _SERIES_FROM
-    far, near = jnp.where(large, x, _SERIES_FROM), jnp.where(large, _SERIES_FROM, x)
+    far, near = xp.where(large, x, _SERIES_FROM), xp.where(large, _SERIES_FROM, x)
     series = _in_inverse_square(far, [-b / (2 * n) for n, b in enumerate(BERNOULLI, 1)]) / (far * far)
-    return jnp.where(large, series, digamma(near) - jnp.log(near) + 0.5 / near)
+    return xp.where(large, series, special.digamma(near) - xp.log(near) + 0.5 / near)
 
 
 def _in_inverse_square(x: Float[Array, "*shape"], coefficients: list[float]) -> Float[Array, "*shape"]:
     """Polynomial in x^-2 with these coefficients, lowest first."""
-    inverse_square = 1 / (x * x)
-    total = jnp.zeros_like(x)
+    inverse_square, total = 1 / (x * x), modules_of(x)[0].zeros_like(x)
     for coefficient in reversed(coefficients):
         total = total * inverse_square + coefficient
     return total
@@ -129,7 +132,7 @@ def cholesky_divergence(
 
     Rounding of the factors changes it in second order only, so equal matrices give 0.
     """
-    ratio = jax.scipy.linalg.solve_triangular(q, p, lower=True)
+    ratio = solve(q, p)
     factor = jnp.expand_dims(jnp.broadcast_to(factor, q.shape[:-2]), -1)
     squares = factor * jnp.diagonal(ratio, axis1=-2, axis2=-1) ** 2
     below = factor * jnp.sum(jnp.tril(ratio, -1) ** 2, axis=-1)
@@ -138,7 +141,8 @@ def cholesky_divergence(
 
 def half_dofs(dof: Float[Array, "*batch"], dimension: int) -> Float[Array, "*batch feature"]:
     """(nu + 1 - d) / 2 for d = 1, ..., D."""
-    offset = jnp.broadcast_to(jnp.arange(dimension, dtype=dof.dtype), (*dof.shape, dimension))
+    xp, _ = modules_of(dof)
+    offset = xp.broadcast_to(xp.arange(dimension, dtype=dof.dtype), (*dof.shape, dimension))
     return 0.5 * (dof[..., None] - offset)
 
 

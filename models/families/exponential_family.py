@@ -5,23 +5,25 @@ q(theta) is a pytree of blocks: `expected_statistics` gives expected log potenti
 """
 
 import dataclasses
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
 import numpyro.distributions as dist
-from jax.scipy.special import digamma, gammaln
+from jax.scipy.special import digamma
 from jaxtyping import Array, Float
-from scipy.special import expit, softmax
+from numpyro.distributions import constraints
 
 from ethogram.models.arguments import Reals, is_concrete, read_positive, read_reals, require
-from ethogram.models.families.conjugate_block import ConjugateBlock, naming
+from ethogram.models.families.array_modules import modules_of
+from ethogram.models.families.conjugate_block import ConjugateBlock, SiteNames, sample_site
 from ethogram.models.families.divergences import Divergence, dirichlet_divergence
-from ethogram.models.families.host_gamma import draw_log_gamma
 from ethogram.models.families.normal import MeanCovariance, Normal
 from ethogram.models.families.normal_inverse_wishart import NormalInverseWishart
 from ethogram.models.families.partly_known import Known, PartlyKnown
+from ethogram.models.families.variates import Variates
 from ethogram.models.quick_jit import quick_jit
 
 __all__ = [
@@ -50,7 +52,7 @@ class DirichletCoordinates(NamedTuple):
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, eq=False)
 class Dirichlet(ConjugateBlock):
-    """Distribution of probability rows, p ~ Dir(concentration), one a batch entry.
+    """Distribution of probability rows, p ~ Dir(concentration), one per batch entry.
 
     A concentration of exactly 0 is a structural zero: that category has probability 0, its expected log
     probability is -inf with gradient 0, it never moves, and it counts for nothing in the KL divergence.
@@ -69,6 +71,8 @@ class Dirichlet(ConjugateBlock):
     """
 
     natural: DirichletCoordinates
+    event_dim: ClassVar[int] = 1
+    support: ClassVar[tuple] = (constraints.simplex,)
 
     @classmethod
     def from_standard(cls, concentration: Reals) -> "Dirichlet":
@@ -91,12 +95,13 @@ class Dirichlet(ConjugateBlock):
             require(some, "concentration", values, "is a row of zeros", "make one entry positive")
         return cls(DirichletCoordinates(rows))
 
-    def _present(self) -> tuple[Array, Array, Array]:
+    def _present(self) -> tuple[Any, Any, Any]:
         """Which entries are free, the concentrations with 1 put for the others, and the sum of each row."""
         (concentration,) = self.standard()
+        xp, _ = modules_of(concentration)
         present = concentration > 0
-        total = jnp.sum(jnp.where(present, concentration, 0), axis=-1, keepdims=True)
-        return present, jnp.where(present, concentration, 1), total
+        total = xp.sum(xp.where(present, concentration, 0), axis=-1, keepdims=True)
+        return present, xp.where(present, concentration, 1), total
 
     def expected_statistics(self) -> DirichletCoordinates:
         """E log p = psi(a_i) - psi(sum a), shape (*batch, category); -inf at structural zeros."""
@@ -111,11 +116,6 @@ class Dirichlet(ConjugateBlock):
             jnp.where(positive, jnp.log(jnp.where(positive, probability, 1)), -jnp.inf)
         )
 
-    def log_partition(self) -> Float[Array, "*batch"]:
-        """Sum of log Gamma(a_i) over free entries, less log Gamma(sum a)."""
-        present, safe, total = self._present()
-        return jnp.sum(jnp.where(present, gammaln(safe), 0), axis=-1) - gammaln(jnp.squeeze(total, axis=-1))
-
     def divergence(self, other: "Dirichlet") -> Divergence:
         """KL(self || other) of each row, in parts; infinite where the structural zeros differ."""
         (own,) = self.standard()
@@ -127,41 +127,32 @@ class Dirichlet(ConjugateBlock):
         natural = DirichletCoordinates(jnp.where(self.natural.concentration > 0, moved, 0))
         return dataclasses.replace(self, natural=natural)
 
-    def sample(self, key: Any, sample_shape: tuple[int, ...] = ()) -> Float[Array, "*shape category"]:
+    def draw(self, variates: Variates, sample_shape: tuple[int, ...] = ()) -> Any:
         """Probability rows (*sample_shape, *batch, category), drawn in log space."""
         present, safe, _ = self._present()
-        shape = (*sample_shape, *safe.shape)
-        log_gamma = jax.random.loggamma(key, jnp.broadcast_to(safe, shape), dtype=safe.dtype)
-        return jax.nn.softmax(jnp.where(jnp.broadcast_to(present, shape), log_gamma, -jnp.inf), axis=-1)
-
-    def draw_on_host(self, random: np.random.Generator, num_draws: int) -> np.ndarray:
-        """Probability rows (draw, *batch, category), as NumPy arrays."""
-        concentration = np.asarray(self.standard().concentration)
-        present = concentration > 0
-        variates = draw_log_gamma(random, np.where(present, concentration, 1), num_draws)
-        return softmax(np.where(present, variates, -np.inf), axis=-1).astype(concentration.dtype)
+        xp, special = modules_of(safe)
+        log_gamma = variates.log_gamma(safe, sample_shape)
+        return special.softmax(
+            xp.where(xp.broadcast_to(present, log_gamma.shape), log_gamma, -xp.inf), axis=-1
+        )
 
     def mean(self) -> Float[Array, "*batch category"]:
         """Concentrations divided by their row sums."""
         present, safe, total = self._present()
         return jnp.where(present, safe / total, 0)
 
-    def predictive(self) -> dist.Distribution:
-        """Categorical distribution of one draw, with the parameters integrated out."""
-        return dist.CategoricalProbs(self.mean())
-
-    def validate(self, name: str) -> None:
-        """Raise ValueError unless the concentrations are those of :meth:`from_standard`."""
-        with naming(name):
-            Dirichlet.from_standard(self.natural.concentration)
-
-    def check_point(self, name: str, value: Any, rows: np.ndarray) -> None:
-        """Raise ValueError unless the given rows of ``value`` are probability rows."""
-        fix = "divide each row by its sum"
-        require((value >= 0) | ~rows[..., None], name, value, "is negative", fix)
-        total = value.sum(axis=-1)
-        near = np.abs(total - 1) <= 1e3 * np.finfo(value.dtype).eps
-        require(near | ~rows, f"sum over the last axis of {name}", total, "is not 1", fix)
+    def sites(self, names: SiteNames, zeros: Any = None) -> Array:
+        """Probability rows; where entries are forbidden, the latent site is that of the others, which are Dirichlet."""
+        (concentration,) = self.standard()
+        if zeros is None:
+            return sample_site(names(), dist.Dirichlet(concentration))
+        present = ~jnp.asarray(zeros)
+        free = sample_site(
+            SiteNames(names.block, "_free")(), dist.Dirichlet(jnp.where(present, concentration, 1))
+        )
+        free = jnp.where(present, free, 0)
+        rows = free / jnp.sum(free, axis=-1, keepdims=True)
+        return rows if names.suffix else numpyro.deterministic(names(), rows)
 
 
 class BetaCoordinates(NamedTuple):
@@ -174,7 +165,7 @@ class BetaCoordinates(NamedTuple):
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, eq=False)
 class Beta(ConjugateBlock):
-    """Distribution of probabilities, p ~ Beta(successes, failures), one a batch entry.
+    """Distribution of probabilities, p ~ Beta(successes, failures), one per batch entry.
 
     Parameters
     ----------
@@ -182,6 +173,7 @@ class Beta(ConjugateBlock):
     """
 
     natural: BetaCoordinates
+    support: ClassVar[tuple] = (constraints.unit_interval,)
 
     @classmethod
     def from_standard(cls, successes: Reals, failures: Reals) -> "Beta":
@@ -198,15 +190,15 @@ class Beta(ConjugateBlock):
             )
         )
 
-    def _counts(self) -> Array:
-        """Both counts on a last axis."""
-        return jnp.stack([self.natural.successes, self.natural.failures], axis=-1)
+    def _pair(self) -> Dirichlet:
+        """The same distribution of p and 1 - p, on a last axis."""
+        xp, _ = modules_of(*self.natural)
+        return Dirichlet(DirichletCoordinates(xp.stack(list(self.natural), axis=-1)))
 
     def expected_statistics(self) -> BetaCoordinates:
         """E log p = psi(a) - psi(a + b) and E log(1 - p) = psi(b) - psi(a + b)."""
-        a, b = self.natural
-        total = digamma(a + b)
-        return BetaCoordinates(digamma(a) - total, digamma(b) - total)
+        (logs,) = self._pair().expected_statistics()
+        return BetaCoordinates(logs[..., 0], logs[..., 1])
 
     def statistics(self, *value: Float[Array, "*batch"]) -> BetaCoordinates:
         """Log p and log(1 - p); -inf with gradient 0 where p is 0 or 1."""
@@ -217,50 +209,22 @@ class Beta(ConjugateBlock):
             jnp.where(all_but, jnp.log1p(-jnp.where(all_but, p, 0)), -jnp.inf),
         )
 
-    def log_partition(self) -> Float[Array, "*batch"]:
-        """Log of the beta function, log Gamma(a) + log Gamma(b) - log Gamma(a + b)."""
-        a, b = self.natural
-        return gammaln(a) + gammaln(b) - gammaln(a + b)
-
     def divergence(self, other: "Beta") -> Divergence:
         """KL(self || other) of each entry, in parts."""
-        own = self._counts()
-        return dirichlet_divergence(own, jnp.broadcast_to(other._counts(), own.shape))
+        return self._pair().divergence(other._pair())
 
-    def sample(self, key: Any, sample_shape: tuple[int, ...] = ()) -> Float[Array, "*shape"]:
+    def draw(self, variates: Variates, sample_shape: tuple[int, ...] = ()) -> Any:
         """Probabilities (*sample_shape, *batch)."""
-        counts = self._counts()
-        shape = (*sample_shape, *counts.shape)
-        log_gamma = jax.random.loggamma(key, jnp.broadcast_to(counts, shape), dtype=counts.dtype)
-        return jax.nn.sigmoid(log_gamma[..., 0] - log_gamma[..., 1])
-
-    def draw_on_host(self, random: np.random.Generator, num_draws: int) -> np.ndarray:
-        """Probabilities (draw, *batch), as NumPy arrays."""
-        counts = np.stack([np.asarray(count) for count in self.natural], axis=-1)
-        variates = draw_log_gamma(random, counts, num_draws)
-        return expit(variates[..., 0] - variates[..., 1]).astype(counts.dtype)
+        return self._pair().draw(variates, sample_shape)[..., 0]
 
     def mean(self) -> Float[Array, "*batch"]:
         """Successes divided by all trials, a / (a + b)."""
         a, b = self.natural
         return a / (a + b)
 
-    def predictive(self, total_count: Any = 1) -> dist.Distribution:
-        """Beta-binomial distribution of the successes among ``total_count`` trials."""
-        a, b = self.natural
-        return dist.BetaBinomial(a, b, total_count=total_count)
-
-    def validate(self, name: str) -> None:
-        """Raise ValueError unless the counts are those of :meth:`from_standard`, of one shape."""
-        with naming(name):
-            Beta.from_standard(*self.natural)
-            if np.shape(self.natural.successes) != np.shape(self.natural.failures):
-                raise ValueError("successes and failures have different shapes: give one of each")
-
-    def check_point(self, name: str, value: Any, rows: np.ndarray) -> None:
-        """Raise ValueError unless the given entries of ``value`` are probabilities."""
-        good = ((value >= 0) & (value <= 1)) | ~rows
-        require(good, name, value, "is not a probability", "use a number from 0 to 1")
+    def sites(self, names: SiteNames, zeros: Any = None) -> Array:
+        """Probabilities, at one site."""
+        return sample_site(names(), dist.Beta(*self.natural))
 
 
 def _is_block(node: Any) -> bool:

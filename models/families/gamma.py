@@ -1,19 +1,20 @@
 """Conjugate block of the rate of Poisson counts (Bishop 2006, section 2.3.6 and appendix B)."""
 
 import dataclasses
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import numpyro.distributions as dist
-from jax.scipy.special import digamma, gammaln
+from jax.scipy.special import digamma
 from jaxtyping import Array, Float
+from numpyro.distributions import constraints
 
-from ethogram.models.arguments import Reals, read_positive, require
-from ethogram.models.families.conjugate_block import ConjugateBlock, naming
+from ethogram.models.arguments import Reals, read_positive
+from ethogram.models.families.array_modules import modules_of
+from ethogram.models.families.conjugate_block import ConjugateBlock, SiteNames, sample_site
 from ethogram.models.families.divergences import Divergence, excess
-from ethogram.models.families.host_gamma import draw_log_gamma
+from ethogram.models.families.variates import Variates
 
 __all__ = ["Gamma", "GammaCoordinates"]
 
@@ -28,7 +29,7 @@ class GammaCoordinates(NamedTuple):
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, eq=False)
 class Gamma(ConjugateBlock):
-    """Distribution of rates, lambda ~ Gamma(a, b), one a batch entry; a Poisson count x has statistics (x, 1).
+    """Distribution of rates, lambda ~ Gamma(a, b), one per batch entry; a Poisson count x has statistics (x, 1).
 
     Parameters
     ----------
@@ -36,6 +37,7 @@ class Gamma(ConjugateBlock):
     """
 
     natural: GammaCoordinates
+    support: ClassVar[tuple] = (constraints.nonnegative,)
 
     @classmethod
     def from_standard(cls, shape: Reals, rate: Reals) -> "Gamma":
@@ -59,11 +61,6 @@ class Gamma(ConjugateBlock):
         positive = rate > 0
         return GammaCoordinates(jnp.where(positive, jnp.log(jnp.where(positive, rate, 1)), -jnp.inf), -rate)
 
-    def log_partition(self) -> Float[Array, "*batch"]:
-        """Log Gamma(a) - a log b."""
-        a, b = self.natural
-        return gammaln(a) - a * jnp.log(b)
-
     def divergence(self, other: "Gamma") -> Divergence:
         r"""KL(self || other), :math:`a_0 (r - 1 - \ln r)` and a remainder of ln Gamma, with r = a b_0 / (a_0 b)."""
         a, b = self.natural
@@ -71,32 +68,17 @@ class Gamma(ConjugateBlock):
         rest = a0 * excess((a / a0) * (b0 / b))
         return Divergence(rest, jnp.ones_like(a)[..., None], a0[..., None], a[..., None])
 
-    def sample(self, key: Any, sample_shape: tuple[int, ...] = ()) -> Float[Array, "*shape"]:
+    def draw(self, variates: Variates, sample_shape: tuple[int, ...] = ()) -> Any:
         """Rates (*sample_shape, *batch)."""
         a, b = self.natural
-        shape = (*sample_shape, *a.shape)
-        log_gamma = jax.random.loggamma(key, jnp.broadcast_to(a, shape), dtype=a.dtype)
-        return jnp.exp(log_gamma - jnp.broadcast_to(jnp.log(b), shape))
-
-    def draw_on_host(self, random: np.random.Generator, num_draws: int) -> np.ndarray:
-        """Rates (draw, *batch), as NumPy arrays."""
-        a, b = (np.asarray(part, float) for part in self.natural)
-        return np.exp(draw_log_gamma(random, a, num_draws) - np.log(b)).astype(self.natural.rate.dtype)
+        xp, _ = modules_of(a, b)
+        log_gamma = variates.log_gamma(a, sample_shape)
+        return xp.exp(log_gamma - xp.broadcast_to(xp.log(b), log_gamma.shape))
 
     def mean(self) -> Float[Array, "*batch"]:
         """A / b."""
         return self.natural.shape / self.natural.rate
 
-    def predictive(self) -> dist.Distribution:
-        """Negative binomial distribution of one count, with the rate integrated out."""
-        a, b = self.natural
-        return dist.GammaPoisson(a, b)
-
-    def validate(self, name: str) -> None:
-        """Raise ValueError unless shape and rate are those of :meth:`from_standard`."""
-        with naming(name):
-            Gamma.from_standard(*self.natural)
-
-    def check_point(self, name: str, value: Any, rows: np.ndarray) -> None:
-        """Raise ValueError unless the given entries of ``value`` are at least 0."""
-        require((value >= 0) | ~rows, name, value, "is negative", "use a rate of at least 0")
+    def sites(self, names: SiteNames, zeros: Any = None) -> Array:
+        """Rates, at one site."""
+        return sample_site(names(), dist.Gamma(*self.natural))

@@ -1,45 +1,35 @@
 r"""Conjugate block of mean and shape of a gamma distribution, whose normaliser is a one-dimensional integral.
 
 Damsleth (1975), "Conjugate classes for gamma distributions"; Miller (1980), "Bayesian analysis of the two-parameter
-gamma distribution". The base measure is ours: it keeps the shape within reason where there are few data.
+gamma distribution". The base measure, original to this package, keeps the shape within reason where there are few data.
 """
 
 import dataclasses
 import math
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro.distributions as dist
+import scipy.special
 from jax.scipy.special import gammaln
-from jaxtyping import Array, Float
-from scipy.special import digamma
-from scipy.special import gammaln as log_gamma
+from numpyro.distributions import constraints
 
-from ethogram.models.arguments import Reals, common_batch, concretely, is_concrete, read_reals, require
-from ethogram.models.families.conjugate_block import ConjugateBlock, require_finite
+from ethogram.models.arguments import Reals, concretely, read_positive
+from ethogram.models.families.array_modules import modules_of
+from ethogram.models.families.conjugate_block import SiteNames, sample_site
 from ethogram.models.families.divergences import (
     Divergence,
     excess,
     stirling_remainder,
     stirling_slope,
 )
-from ethogram.models.families.host_gamma import draw_log_gamma
-from ethogram.models.families.host_quadrature import draw_log_size
-from ethogram.models.families.log_quadrature import (
-    LogQuadrature,
-    Slope,
-    draw_node,
-    log_quadrature,
-    rise,
-)
+from ethogram.models.families.quadrature_block import QuadratureBlock
+from ethogram.models.families.quadrature_sites import SizeDensity
+from ethogram.models.families.variates import Variates
 
-__all__ = ["SPREAD", "GammaConjugate", "GammaConjugateCoordinates", "MeanShape"]
-
-SPREAD = 2.0
-"""Standard deviation of ln(shape) in the base measure: 95 % between 1/50 and 50 times its median."""
-
-DRAW_NODES = 1024
+__all__ = ["GammaConjugate", "GammaConjugateCoordinates", "MeanShape"]
 
 
 class MeanShape(NamedTuple):
@@ -62,13 +52,13 @@ class GammaConjugateCoordinates(NamedTuple):
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, eq=False)
-class GammaConjugate(ConjugateBlock):
-    r"""Distribution of mean mu and shape a of a gamma distribution, with the rate b = a / mu, one a batch entry.
+class GammaConjugate(QuadratureBlock):
+    r"""Distribution of mean mu and shape a of a gamma distribution, with the rate b = a / mu, one per batch entry.
 
     .. math:: q(a, b) \propto e^{n (a \ln b - \ln \Gamma(a)) + a L - b S} \, \frac{a}{b} \, LogN(a \mid \ln a_0, 2)
 
-    An observation x has statistics (1, ln x, x). Given the shape, b ~ Gamma(n a, S); the marginal of the shape is
-    normalised by quadrature in ln a (:mod:`ethogram.models.families.log_quadrature`).
+    An observation x has statistics (1, ln x, x). Given the shape, b ~ Gamma(n a, S); the size of the
+    base class is the shape.
 
     Parameters
     ----------
@@ -78,6 +68,7 @@ class GammaConjugate(ConjugateBlock):
 
     natural: GammaConjugateCoordinates
     centre: Any
+    support: ClassVar[tuple] = (constraints.positive, constraints.positive)
 
     @classmethod
     def from_standard(cls, mean: Reals, shape: Reals, strength: Reals) -> "GammaConjugate":
@@ -90,56 +81,32 @@ class GammaConjugate(ConjugateBlock):
         ValueError : a value is not positive, or the shapes do not broadcast.
         TypeError : an array of integers.
         """
-        given = dict(mean=mean, shape=shape, strength=strength)
-        values = read_reals(**given)
-        for name, value in zip(given, values, strict=True):
-            if is_concrete(value):
-                require(np.asarray(value) > 0, name, value, "is not positive", "use a positive number")
-        came = f"mean has shape {values[0].shape}, shape {values[1].shape} and strength {values[2].shape}"
-        batch = common_batch(came, *(value.shape for value in values))
+        values = read_positive("use a positive number", mean=mean, shape=shape, strength=strength)
 
         def natural(xp, m, a, n):
-            m, a, n = (xp.broadcast_to(x, batch) for x in (m, a, n))
-            gap = digamma(a) - np.log(a) if xp is np else jax.scipy.special.digamma(a) - jnp.log(a)
+            digamma = (scipy.special if xp is np else jax.scipy.special).digamma
+            gap = digamma(a) - xp.log(a)
             return GammaConjugateCoordinates(n, (n * (xp.log(m) + gap)).astype(m.dtype), n * m)
 
-        centre = concretely(lambda xp, a: xp.broadcast_to(a, batch), values[1])
-        return cls(concretely(natural, *values), centre)
+        return cls(concretely(natural, *values), values[1])
 
-    def _functions(self, extra: int = 1) -> tuple[Slope, Slope]:
-        """Log density of u = ln a, up to a constant, and its derivative, of arrays with `extra` more last axes.
+    def log_marginal(self, natural: Any, u: Any) -> Any:
+        """In terms of Stirling's remainder r, in which the leading terms of the Gamma functions have cancelled.
 
-        In terms of Stirling's remainder r, in which the leading terms of the Gamma functions have cancelled:
-        (1 + n) u / 2 + r(n a) - n r(a) - n d a, with d = ln(S / n) - L / n, and the base measure.
+        (1 + n) u / 2 + r(n a) - n r(a) - n d a, with d = ln(S / n) - L / n.
         """
-        count, sum_log, total = self.natural
-        gap = jnp.log(total / count) - sum_log / count
-        prior_log = jnp.log(jnp.broadcast_to(self.centre, count.shape))
-        n, d, u0 = (x.reshape(x.shape + (1,) * extra) for x in (count, gap, prior_log))
+        xp, _ = modules_of(u)
+        n, sum_log, total = natural
+        a, d = xp.exp(u), xp.log(total / n) - sum_log / n
+        of_all, of_one = stirling_remainder(xp.stack([n * a, a]))
+        return 0.5 * (1 + n) * u + of_all - n * of_one - n * d * a
 
-        def value(u):
-            a = jnp.exp(u)
-            of_all, of_one = stirling_remainder(jnp.stack([n * a, a]))
-            likelihood = 0.5 * (1 + n) * u + of_all - n * of_one - n * d * a
-            return likelihood - 0.5 * ((u - u0) / SPREAD) ** 2
-
-        def slope(u):
-            a = jnp.exp(u)
-            of_all, of_one = stirling_slope(jnp.stack([n * a, a]))
-            steps = n * a * (of_all - of_one - d)
-            return 0.5 * (1 + n) + steps - (u - u0) / SPREAD**2
-
-        return value, slope
-
-    def _quadrature(self, **options: Any) -> LogQuadrature:
-        return log_quadrature(*self._functions(), self.natural.count, **options)
-
-    def log_density_of_size(self, shape: Float[Array, "*batch"]) -> Float[Array, "*batch"]:
-        """Log density of the shape, the mean integrated out; differentiable with respect to the shape."""
-        value, _ = self._functions(0)
-        found = jax.lax.stop_gradient(self._quadrature())
-        u = jnp.log(shape)
-        return value(u) - value(found.mode) - found.log_width - u
+    def slope_of_log_marginal(self, natural: Any, u: Any) -> Any:
+        xp, _ = modules_of(u)
+        n, sum_log, total = natural
+        a, d = xp.exp(u), xp.log(total / n) - sum_log / n
+        of_all, of_one = stirling_slope(xp.stack([n * a, a]))
+        return 0.5 * (1 + n) + n * a * (of_all - of_one - d)
 
     def expected_statistics(self) -> GammaConjugateCoordinates:
         """E(a ln b - ln Gamma(a)), E a and -E b = -n E a / S."""
@@ -160,80 +127,31 @@ class GammaConjugate(ConjugateBlock):
         rate = shape / mean
         return GammaConjugateCoordinates(shape * jnp.log(rate) - gammaln(shape), shape, -rate)
 
-    def log_partition(self) -> Float[Array, "*batch"]:
-        """Log of the integral of exp<natural, statistics> times the base measure, by quadrature."""
-        n = self.natural.count
-        found, half_log = self._quadrature(), 0.5 * math.log(2 * math.pi)
-        constant = half_log * (1 - n) - 0.5 * jnp.log(n) - half_log - math.log(SPREAD)
-        return self._functions(0)[0](found.mode) + found.log_width + constant
-
     def divergence(self, other: "GammaConjugate") -> Divergence:
         """KL(self || other): that of the shapes, and of the rates given the shape, averaged over the nodes."""
-        n, _, s = self.natural
-        n0, _, s0 = (jnp.broadcast_to(part, n.shape) for part in other.natural)
-        theirs = dataclasses.replace(
-            other, natural=GammaConjugateCoordinates(n0, jnp.broadcast_to(other.natural.sum_log, n.shape), s0)
-        )
-        found, their_nodes = self._quadrature(), theirs._quadrature()
-        own = _log_density(self, found, found.node)
-        shapes = jnp.sum(found.weight * (own - _log_density(theirs, their_nodes, found.node)), axis=-1)
-        mean_shape = jnp.sum(found.weight * jnp.exp(found.node), axis=-1)
-        rates = n0 * mean_shape * excess((n / n0) * (s0 / s))
+        theirs, found, log_ratio = self._beside(other)
+        (n, _, s), (n0, _, s0) = self.natural, theirs.natural
         a = jnp.exp(found.node)
+        shapes = jnp.sum(found.weight * log_ratio, axis=-1)
+        rates = n0 * jnp.sum(found.weight * a, axis=-1) * excess((n / n0) * (s0 / s))
         return Divergence(shapes + rates, found.weight, n0[..., None] * a, n[..., None] * a)
 
-    def sample(self, key: Any, sample_shape: tuple[int, ...] = ()) -> MeanShape:
+    def draw(self, variates: Variates, sample_shape: tuple[int, ...] = ()) -> MeanShape:
         """Means and shapes (*sample_shape, *batch): the shape from the quadrature, the mean exactly given it."""
-        key_shape, key_rate = jax.random.split(key)
+        of_shape, of_rate = variates.split(2)
         count, _, total = self.natural
-        u = jnp.log(self.sample_size(key_shape, sample_shape))
-        n, s = (jnp.broadcast_to(x, u.shape) for x in (count, total))
-        log_rate = jax.random.loggamma(key_rate, n * jnp.exp(u), dtype=u.dtype) - jnp.log(s)
-        return MeanShape(jnp.exp(u - log_rate), jnp.exp(u))
-
-    def sample_size(self, key: Any, sample_shape: tuple[int, ...] = ()) -> Float[Array, "*shape"]:
-        """Draws (*sample_shape, *batch) of the shape, the mean integrated out."""
-        return jnp.exp(draw_node(key, self._quadrature(num_nodes=DRAW_NODES), sample_shape))
-
-    def draw_on_host(self, random: np.random.Generator, num_draws: int) -> MeanShape:
-        """Means and shapes (draw, *batch), by NumPy in double precision."""
-        count, sum_log, total = (np.asarray(part, float) for part in self.natural)
-        n, given, s, u0 = (x[..., None] for x in (count, sum_log, total, np.log(self.centre) + 0 * count))
-
-        def log_density(u):
-            a = np.exp(u)
-            likelihood = log_gamma(n * a) - n * log_gamma(a) + a * (given - n * np.log(s))
-            return u + likelihood - 0.5 * ((u - u0) / SPREAD) ** 2
-
-        u = draw_log_size(random, log_density, count.shape, num_draws)
-        log_rate = draw_log_gamma(random, count * np.exp(u), 1)[0] - np.log(total)
-        return MeanShape(np.exp(u - log_rate), np.exp(u))
+        u = self.draw_log_size(of_shape, sample_shape)
+        xp, _ = modules_of(u)
+        n, s = (xp.broadcast_to(x, u.shape) for x in (count, total))
+        log_rate = of_rate.log_gamma(n * xp.exp(u)) - xp.log(s)
+        return MeanShape(xp.exp(u - log_rate), xp.exp(u))
 
     def mean(self) -> MeanShape:
         """S / n, the inverse of E(1 / mu), since the mean of mu itself may be infinite, and E a."""
         return MeanShape(self.natural.sum / self.natural.count, self.expected_statistics().sum_log)
 
-    def predictive(self) -> Any:
-        """Raise TypeError: it has no closed form."""
-        raise TypeError("the predictive distribution of a GammaConjugate has no closed form: draw parameters")
-
-    def validate(self, name: str) -> None:
-        """Raise ValueError unless counts and sums are positive, and the mean log below the log of the mean."""
-        super().validate(name)
-        require_finite(f"{name}.centre", self.centre)
-        count, sum_log, total = (np.asarray(part, float) for part in self.natural)
-        for part, value in (("count", count), ("sum", total), ("centre", np.asarray(self.centre))):
-            require(value > 0, f"{name}.{part}", value, "is not positive", "fit again")
-        gap = np.log(total / count) - sum_log / count
-        require(gap > -1e-5, f"{name}.sum_log", sum_log, "exceeds that of equal observations", "fit again")
-
-    def check_point(self, name: str, value: Any, rows: np.ndarray) -> None:
-        """Raise ValueError unless means and shapes of the given rows are positive."""
-        for part in value:
-            require((np.asarray(part) > 0) | ~rows, name, part, "is not positive", "use positive parameters")
-
-
-def _log_density(block: GammaConjugate, quadrature: LogQuadrature, u: Array) -> Array:
-    """Log density of u (*batch, node) from the quadrature of the same block."""
-    above = rise(*block._functions(), quadrature.mode[..., None], u - quadrature.mode[..., None])
-    return above - quadrature.log_width[..., None]
+    def sites(self, names: SiteNames, zeros: Any = None) -> MeanShape:
+        """Shapes, and means given these."""
+        count, _, total = self.natural
+        shape = sample_site(names("shape"), SizeDensity(self))
+        return MeanShape(sample_site(names("mean"), dist.InverseGamma(count * shape, total * shape)), shape)

@@ -15,10 +15,12 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 from jaxtyping import Float
+
+from ethogram.models.families.array_modules import modules_of
+from ethogram.models.families.variates import Variates
 
 __all__ = ["LogQuadrature", "draw_node", "log_quadrature", "rise"]
 
@@ -47,69 +49,82 @@ class LogQuadrature(NamedTuple):
 
 
 def log_quadrature(value: Slope, slope: Slope, like: Array, num_nodes: int = NUM_NODES) -> LogQuadrature:
-    """Quadrature of densities exp(f), one a batch entry, each with a single mode.
+    """Quadrature of densities exp(f), one per batch entry, each with a single mode.
 
     Parameters
     ----------
     value, slope : f and its derivative, of arrays (*batch, node).
-    like : an array of the batch shape and the type of the result.
+    like : an array of the batch shape and the type of the result, of NumPy or JAX.
     num_nodes : the default is for integrals; draws take more.
     """
-    nothing = jnp.zeros_like(like)[..., None]
+    xp, special = modules_of(like)
+    nothing = xp.zeros_like(like)[..., None]
 
-    def halve(_, ends):
+    def halve(ends):
         low, high = ends
         middle = 0.5 * (low + high)
         rising = slope(middle) > 0
-        return jnp.where(rising, middle, low), jnp.where(rising, high, middle)
+        return xp.where(rising, middle, low), xp.where(rising, high, middle)
 
-    low, high = lax.fori_loop(0, HALVINGS, halve, (nothing - REACH, nothing + REACH))
+    low, high = _repeat(xp, HALVINGS, halve, (nothing - REACH, nothing + REACH))
     mode = 0.5 * (low + high)
+    sides = xp.concatenate([nothing - 1, nothing + 1], axis=-1)  # on the left and on the right, the last axis
 
-    def fall(distance):  # on the left and on the right, the last axis
-        return rise(value, slope, mode, distance * sides) + DROP
-
-    sides = jnp.concatenate([nothing - 1, nothing + 1], axis=-1)
-    least, most = math.log(1e-6), math.log(REACH)
-
-    def search(_, ends):
+    def search(ends):
         near, far = ends
         middle = 0.5 * (near + far)
-        inside = fall(jnp.exp(middle)) > 0
-        return jnp.where(inside, middle, near), jnp.where(inside, far, middle)
+        inside = rise(value, slope, mode, xp.exp(middle) * sides) > -DROP
+        return xp.where(inside, middle, near), xp.where(inside, far, middle)
 
-    _, far = lax.fori_loop(0, SEARCHES, search, (0 * sides + least, 0 * sides + most))
-    left, right = jnp.split(jnp.exp(far), 2, axis=-1)
-    share = jnp.linspace(0, 1, num_nodes, dtype=like.dtype).reshape((1,) * like.ndim + (-1,))
-    offset = lax.stop_gradient((left + right) * share - left)
+    _, far = _repeat(xp, SEARCHES, search, (0 * sides + math.log(1e-6), 0 * sides + math.log(REACH)))
+    left, right = xp.split(xp.exp(far), 2, axis=-1)
+    share = xp.linspace(0, 1, num_nodes, dtype=like.dtype).reshape((1,) * like.ndim + (-1,))
+    offset = (left + right) * share - left
+    offset = offset if xp is np else lax.stop_gradient(offset)
     height = rise(value, slope, mode, offset)
-    total = jax.scipy.special.logsumexp(height, axis=-1, keepdims=True)
-    log_width = total + jnp.log((left + right) / (num_nodes - 1))
-    return LogQuadrature(mode[..., 0], mode + offset, jnp.exp(height - total), log_width[..., 0])
+    total = special.logsumexp(height, axis=-1, keepdims=True)
+    log_width = total + xp.log((left + right) / (num_nodes - 1))
+    return LogQuadrature(mode[..., 0], mode + offset, xp.exp(height - total), log_width[..., 0])
+
+
+def _repeat(xp: Any, times: int, step: Callable[[Any], Any], state: Any) -> Any:
+    """The state after so many steps."""
+    if xp is not np:
+        return lax.fori_loop(0, times, lambda _, state: step(state), state)
+    for _ in range(times):
+        state = step(state)
+    return state
 
 
 def rise(value: Slope, slope: Slope, centre: Array, offset: Array) -> Array:
     """f(centre + offset) - f(centre), for a centre (*batch, 1) and offsets (*batch, node), by the slope if small."""
+    xp, _ = modules_of(centre, offset)
+    if xp is np:  # in double precision, for draws alone
+        return value(centre + offset) - value(centre)
     points, weights = (
-        jnp.asarray(x, dtype=offset.dtype).reshape((1,) * offset.ndim + (-1,))
+        xp.asarray(x, dtype=offset.dtype).reshape((1,) * offset.ndim + (-1,))
         for x in np.polynomial.legendre.leggauss(5)
     )
-    near = jnp.abs(offset) < NEAR
-    small, large = jnp.where(near, offset, 0), jnp.where(near, NEAR, offset)
+    near = xp.abs(offset) < NEAR
+    small, large = xp.where(near, offset, 0), xp.where(near, NEAR, offset)
     # All points in one call each, so that the special functions are compiled once.
     inner = centre[..., None] + small[..., None] * (0.5 + 0.5 * points)
     slopes = slope(inner.reshape(*offset.shape[:-1], -1)).reshape(inner.shape)
-    values = value(jnp.concatenate([centre, centre + large], axis=-1))
-    near_rise = small * jnp.sum(0.5 * weights * slopes, axis=-1)
-    return jnp.where(near, near_rise, values[..., 1:] - values[..., :1])
+    values = value(xp.concatenate([centre, centre + large], axis=-1))
+    near_rise = small * xp.sum(0.5 * weights * slopes, axis=-1)
+    return xp.where(near, near_rise, values[..., 1:] - values[..., :1])
 
 
-def draw_node(key: Array, quadrature: LogQuadrature, sample_shape: tuple[int, ...]) -> Array:
+def draw_node(variates: Variates, quadrature: LogQuadrature, sample_shape: tuple[int, ...]) -> Any:
     """Draws of u (*sample_shape, *batch) by the inverse of the distribution function, linear between nodes."""
+    xp, _ = modules_of(quadrature.node)
     batch, count = quadrature.mode.shape, quadrature.node.shape[-1]
     node, weight = (x.reshape(-1, count) for x in (quadrature.node, quadrature.weight))
-    between = jnp.cumsum(0.5 * (weight[:, 1:] + weight[:, :-1]), axis=-1)
-    reached = jnp.concatenate([jnp.zeros_like(between[:, :1]), between / between[:, -1:]], axis=-1)
-    chance = jax.random.uniform(key, (*sample_shape, len(node)), dtype=node.dtype)
-    drawn: Any = jax.vmap(jnp.interp, in_axes=(-1, 0, 0), out_axes=-1)(chance, reached, node)
+    between = xp.cumsum(0.5 * (weight[:, 1:] + weight[:, :-1]), axis=-1)
+    reached = xp.concatenate([xp.zeros_like(between[:, :1]), between / between[:, -1:]], axis=-1)
+    chance = variates.uniform((*sample_shape, len(node)), node.dtype)
+    if xp is np:
+        drawn = np.stack([np.interp(chance[..., i], reached[i], node[i]) for i in range(len(node))], axis=-1)
+    else:
+        drawn = jax.vmap(xp.interp, in_axes=(-1, 0, 0), out_axes=-1)(chance, reached, node)
     return drawn.reshape(*sample_shape, *batch)

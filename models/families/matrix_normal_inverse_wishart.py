@@ -2,15 +2,14 @@
 
 import dataclasses
 import functools
-import math
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
 import numpyro.distributions as dist
-from jax.scipy.linalg import cho_solve, solve_triangular
-from jaxtyping import Array, Float
+from numpyro.distributions import constraints
 
 from ethogram.models.arguments import (
     Reals,
@@ -21,23 +20,36 @@ from ethogram.models.arguments import (
     require,
     require_covariance,
 )
-from ethogram.models.families.cholesky_factors import half_log_det, inverse
-from ethogram.models.families.conjugate_block import ConjugateBlock, require_finite
+from ethogram.models.families.array_modules import modules_of
+from ethogram.models.families.cholesky_factors import (
+    cholesky,
+    half_log_det,
+    inverse,
+    product,
+    solve,
+    solve_positive,
+)
+from ethogram.models.families.conjugate_block import ConjugateBlock, SiteNames, sample_site
 from ethogram.models.families.divergences import Divergence, cholesky_divergence, wishart_dof_divergence
 from ethogram.models.families.inverse_wishart import (
     covariance_mean,
     draw_roots,
-    draw_roots_on_host,
     expected_half_log_precision,
-    log_integral,
+    require_proper,
 )
+from ethogram.models.families.variates import Variates
 
 __all__ = [
+    "WHITE",
     "CoefficientsCovariance",
     "MatrixNormalInverseWishart",
     "MatrixNormalInverseWishartCoordinates",
     "MatrixNormalInverseWishartParameters",
 ]
+
+
+WHITE = "_white"
+"""Ending of the latent site of coefficients in the coordinates of their block."""
 
 
 class CoefficientsCovariance(NamedTuple):
@@ -74,7 +86,7 @@ class MatrixNormalInverseWishartParameters(NamedTuple):
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, eq=False)
 class MatrixNormalInverseWishart(ConjugateBlock):
-    r"""Distribution of the coefficients A and the covariance of a regression y = A h + noise, one a batch entry.
+    r"""Distribution of the coefficients A and the covariance of a regression y = A h + noise, one per batch entry.
 
     .. math:: \Sigma \sim \mathrm{IW}(\Psi, \nu), \qquad A = A_0 + B T, \quad
               B \mid \Sigma \sim \mathrm{MN}(M, \Sigma, K^{-1})
@@ -87,8 +99,8 @@ class MatrixNormalInverseWishart(ConjugateBlock):
     Parameters
     ----------
     natural : coordinates relative to ``origin``, for regressors in ``basis``.
-    origin : A_0 (*batch, feature, regressor). It never moves, nor does ``basis``; blocks that meet in one `step` or
-        divergence must share both.
+    origin : A_0 (*batch, feature, regressor). It never moves, nor does ``basis``; blocks that meet in one `step` must
+        share both, and those in a divergence the basis.
     basis : T (*batch, regressor, regressor), lower triangular, with a positive diagonal.
 
     References
@@ -100,6 +112,8 @@ class MatrixNormalInverseWishart(ConjugateBlock):
     natural: MatrixNormalInverseWishartCoordinates
     origin: Any
     basis: Any
+    event_dim: ClassVar[int] = 2
+    support: ClassVar[tuple] = (constraints.real_matrix, constraints.positive_definite)
 
     @classmethod
     def from_standard(
@@ -138,46 +152,40 @@ class MatrixNormalInverseWishart(ConjugateBlock):
                 "regressor) and scale (*batch, feature, feature)"
             )
         batch = common_batch(came, mean.shape[:-2], k.shape[:-2], nu.shape, psi.shape[:-2], t.shape[:-2])
-        if is_concrete(nu):
-            fix = f"dof must exceed D - 1 = {size - 1}; D + 2 gives the covariance a mean"
-            require(np.asarray(nu) > size - 1, "dof", nu, f"is too small for {size} features", fix)
-        for name, value in {"precision": k, "scale": psi}.items():
-            if is_concrete(value):
-                require_covariance(name, value)
+        require_proper(nu, psi)
+        if is_concrete(k):
+            require_covariance("precision", k)
         if is_concrete(t):
             _require_triangular("basis", np.asarray(t))
         return concretely(functools.partial(_standing, cls, batch), mean, k, nu, psi, t)
 
-    def _factored(self) -> tuple[Array, Array, Array, Array]:
+    def _factored(self) -> tuple[Any, Any, Any, Any]:
         """Mean in the block's coordinates, and the lower Cholesky factors of K and Psi, with nu between."""
         location, precision, dof, scatter = self.natural
-        root = jnp.linalg.cholesky(precision)
-        half = solve_triangular(root, location.mT, lower=True)
-        mean = solve_triangular(root, half, trans=1, lower=True).mT
-        psi = scatter - jnp.matmul(half.mT, half, precision="highest")
+        root = cholesky(precision)
+        if precision.shape[-1] == 1:  # in fewer roundings, of which the difference below keeps the sum
+            mean = location / precision
+            explained = product(location, mean.mT)
+        else:
+            half = solve(root, location.mT)
+            mean = solve(root, half, transposed=True).mT
+            explained = product(half.mT, half)
+        psi = scatter - explained
         nu = dof - (sum(location.shape[-2:]) + 1)
-        return mean, root, nu, jnp.linalg.cholesky(0.5 * (psi + psi.mT))
+        return mean, root, nu, cholesky(0.5 * (psi + psi.mT))
 
-    def in_units(self, own: Any) -> Array:
+    def in_units(self, own: Any) -> Any:
         """Coefficients A = A_0 + B T in units of the data of those in the block's coordinates, B."""
-        return self.origin + jnp.matmul(own, self.basis, precision="highest")
+        xp, _ = modules_of(self.origin, own)
+        basis = xp.broadcast_to(self.basis, (*own.shape[:-2], *self.basis.shape[-2:]))
+        return xp.broadcast_to(self.origin, own.shape) + product(own, basis)
 
     def whitened(self, coefficients: Any) -> Any:
         """Coefficients B in the block's coordinates of those in units of the data; the inverse of `in_units`."""
-        gap = (coefficients - self.origin).mT
-        return solve_triangular(
-            jnp.broadcast_to(self.basis, (*gap.shape[:-2], *self.basis.shape[-2:])), gap, trans=1, lower=True
-        ).mT
-
-    def law_of_whitened(self) -> tuple[Array, Array, Array, Array]:
-        """Mean of B, lower Cholesky factor of K^-1, nu and Psi: B ~ MN(M, Sigma, K^-1), Sigma ~ IW(Psi, nu)."""
-        mean, root, nu, factor = self._factored()
-        return (
-            mean,
-            jnp.linalg.cholesky(inverse(root)),
-            nu,
-            jnp.matmul(factor, factor.mT, precision="highest"),
-        )
+        xp, _ = modules_of(self.origin, coefficients)
+        shape = np.broadcast_shapes(np.shape(coefficients), self.origin.shape)
+        gap = xp.broadcast_to(coefficients, shape) - xp.broadcast_to(self.origin, shape)
+        return solve(self.basis, gap.mT, transposed=True).mT
 
     def expected_statistics(self) -> MatrixNormalInverseWishartCoordinates:
         """Expected statistics of the four natural coordinates.
@@ -185,11 +193,11 @@ class MatrixNormalInverseWishart(ConjugateBlock):
         nu Psi^-1 M, -(D K^-1 + nu M'Psi^-1 M) / 2, E(-log|Sigma|) / 2 and -nu Psi^-1 / 2.
         """
         mean, root, nu, factor = self._factored()
-        whitened = solve_triangular(factor, mean, lower=True)
+        whitened = solve(factor, mean)
         weight = nu[..., None, None]
-        explained = jnp.matmul(whitened.mT, whitened, precision="highest")
+        explained = product(whitened.mT, whitened)
         return MatrixNormalInverseWishartCoordinates(
-            weight * solve_triangular(factor, whitened, trans=1, lower=True),
+            weight * solve(factor, whitened, transposed=True),
             -0.5 * (mean.shape[-2] * inverse(root) + weight * explained),
             expected_half_log_precision(nu, factor),
             -0.5 * weight * inverse(factor),
@@ -199,121 +207,67 @@ class MatrixNormalInverseWishart(ConjugateBlock):
         """Statistics at coefficients (*batch, feature, regressor) and a covariance (*batch, feature, feature)."""
         coefficients, covariance = value
         own = self.whitened(coefficients)
-        factor = jnp.linalg.cholesky(covariance)
-        location = cho_solve((factor, True), own)
+        factor = cholesky(covariance)
+        location = solve_positive(factor, own)
         return MatrixNormalInverseWishartCoordinates(
             location,
-            -0.5 * jnp.matmul(own.mT, location, precision="highest"),
+            -0.5 * product(own.mT, location),
             -half_log_det(factor),
             -0.5 * inverse(factor),
         )
 
-    def log_partition(self) -> Float[Array, "*batch"]:
-        """Log of the integral of exp<natural, statistics> over B and Sigma.
-
-        D/2 (P log 2 pi - log|K|), and the integral of the inverse Wishart.
-        """
-        mean, root, nu, factor = self._factored()
-        size, count = mean.shape[-2:]
-        return size * (0.5 * count * math.log(2 * math.pi) - half_log_det(root)) + log_integral(nu, factor)
-
     def divergence(self, other: "MatrixNormalInverseWishart") -> Divergence:
-        """KL(self || other) of each entry, in parts; both have one origin and one basis."""
+        """KL(self || other) of each entry, in parts; the origins may differ, the basis may not."""
         mean, root, nu, factor = own = self._factored()
         pairs = zip(other._factored(), own, strict=True)
         mean0, root0, nu0, factor0 = (jnp.broadcast_to(part, like.shape) for part, like in pairs)
-        gap = solve_triangular(factor, mean - mean0, lower=True)
-        distance = jnp.sum(jnp.matmul(gap, root0, precision="highest") ** 2, axis=(-2, -1))
+        gap = mean - mean0 - self.whitened(other.origin)
+        distance = jnp.sum(product(solve(factor, gap), root0) ** 2, axis=(-2, -1))
         coefficients = mean.shape[-2] * cholesky_divergence(root, root0) + nu * distance
         # Psi / nu is compared, not Psi; wishart_dof_divergence undoes that where the large terms cancel.
         shape = nu0 * cholesky_divergence(factor, factor0, nu / nu0)
         dof = wishart_dof_divergence(nu, nu0, mean.shape[-2])
         return dof._replace(rest=0.5 * (coefficients + shape) + dof.rest)
 
-    def sample(self, key: Any, sample_shape: tuple[int, ...] = ()) -> CoefficientsCovariance:
+    def draw(self, variates: Variates, sample_shape: tuple[int, ...] = ()) -> CoefficientsCovariance:
         """Coefficients (*sample_shape, *batch, feature, regressor) and covariances (..., feature, feature)."""
         mean, root, nu, factor = self._factored()
-        key_diagonal, key_below, key_mean = jax.random.split(key, 3)
-        spread = draw_roots(key_diagonal, key_below, nu, factor, sample_shape)
-        noise = jax.random.normal(key_mean, (*sample_shape, *mean.shape), dtype=mean.dtype)
-        root = jnp.broadcast_to(root, (*noise.shape[:-2], *root.shape[-2:]))
-        noise = solve_triangular(root, noise.mT, trans=1, lower=True).mT
-        covariance = jnp.matmul(spread, spread.mT, precision="highest")
-        return CoefficientsCovariance(
-            self.in_units(mean + jnp.matmul(spread, noise, precision="highest")),
-            0.5 * (covariance + covariance.mT),
-        )
-
-    def draw_on_host(self, random: np.random.Generator, num_draws: int) -> CoefficientsCovariance:
-        """Coefficients (draw, *batch, feature, regressor) and covariances, as NumPy arrays; see `sample`."""
-        dtype = self.natural.location.dtype
-        own, k, nu, psi = self._on_host()
-        spread = draw_roots_on_host(random, nu, psi, num_draws)
-        standard = random.standard_normal((num_draws, *own.shape))
-        noise = np.linalg.solve(np.linalg.cholesky(k).mT, standard.mT).mT
-        coefficients = np.asarray(self.origin, float) + (own + spread @ noise) @ np.asarray(self.basis, float)
-        return CoefficientsCovariance(coefficients.astype(dtype), (spread @ spread.mT).astype(dtype))
-
-    def _on_host(self) -> MatrixNormalInverseWishartParameters:
-        """Usual parameters in the block's coordinates, in double precision."""
-        location, k, dof, scatter = (np.asarray(x, float) for x in self.natural)
-        own = np.linalg.solve(k, location.mT).mT
-        psi = scatter - location @ own.mT
-        nu = dof - (sum(location.shape[-2:]) + 1)
-        return MatrixNormalInverseWishartParameters(own, k, nu, 0.5 * (psi + psi.mT))
+        xp, _ = modules_of(mean)
+        of_diagonal, of_below, of_noise = variates.split(3)
+        spread = draw_roots(of_diagonal, of_below, nu, factor, sample_shape)
+        noise = of_noise.normal((*sample_shape, *mean.shape), mean.dtype)
+        noise = solve(root, noise.mT, transposed=True).mT
+        own = xp.broadcast_to(mean, noise.shape) + product(spread, noise)
+        covariance = product(spread, spread.mT)
+        return CoefficientsCovariance(self.in_units(own), 0.5 * (covariance + covariance.mT))
 
     def mean(self) -> CoefficientsCovariance:
         """Mean of A, and Psi / (nu - D - 1); the covariance is infinite where nu <= D + 1: it has no mean there."""
         coefficients, _, nu, psi = self.standard()
         return CoefficientsCovariance(coefficients, covariance_mean(nu, psi))
 
-    def predictive(self, *arguments: Any) -> dist.Distribution:
-        """Student t distribution of one y at regressors h (regressor,), with the parameters integrated out.
-
-        Degrees of freedom nu - D + 1, location M u, scale Psi (1 + u'K^-1 u) / (nu - D + 1), for u = T h.
-        """
-        (regressors,) = arguments
-        mean, root, nu, factor = self._factored()
-        dof = nu - (mean.shape[-2] - 1)
-        own = (self.basis @ regressors)[..., None]
-        leverage = jnp.sum(solve_triangular(root, own, lower=True) ** 2, axis=(-2, -1))
-        location = self.origin @ regressors + (mean @ own)[..., 0]
-        return dist.MultivariateStudentT(
-            dof, location, jnp.sqrt((1 + leverage) / dof)[..., None, None] * factor
-        )
-
     def standard(self) -> MatrixNormalInverseWishartParameters:
         """Coefficients (in the units of the data), precision (in the block's coordinates), dof and scale."""
         mean, _, nu, factor = self._factored()
-        scale = jnp.matmul(factor, factor.mT, precision="highest")
-        return MatrixNormalInverseWishartParameters(self.in_units(mean), self.natural.precision, nu, scale)
+        return MatrixNormalInverseWishartParameters(
+            self.in_units(mean), self.natural.precision, nu, product(factor, factor.mT)
+        )
 
-    def inner_point(self) -> CoefficientsCovariance:
+    def reference_point(self) -> CoefficientsCovariance:
         """Mean of A and the mode-like covariance Psi / (nu + D + P + 1), which is always finite."""
         coefficients, _, _, psi = self.standard()
         return CoefficientsCovariance(coefficients, psi / self.natural.dof[..., None, None])
 
-    def validate(self, name: str) -> None:
-        """Raise ValueError unless the coordinates are finite, dof large enough, and matrices definite."""
-        super().validate(name)
-        require_finite(name, {"origin": self.origin, "basis": self.basis})
-        location = np.asarray(self.natural.location)
-        *batch, size, count = location.shape
-        shapes = (np.shape(x) for x in (self.origin, self.basis))
-        if tuple(shapes) != (location.shape, (*batch, count, count)):
-            raise ValueError(
-                f"{name}.origin and basis have shapes {np.shape(self.origin)} and {np.shape(self.basis)}: their axes "
-                "are not those of the block"
-            )
-        _require_triangular(f"{name}.basis", np.asarray(self.basis))
-        require_covariance(f"{name}.precision", self.natural.precision)
-        _, _, nu, psi = self._on_host()
-        require(nu > size - 1, f"{name}.dof", nu, f"is too small for {size} features", "fit again")
-        require_covariance(f"{name}.scale", psi)
-
-    def check_point(self, name: str, value: Any, rows: np.ndarray) -> None:
-        """Raise ValueError unless the covariances of the given rows are symmetric positive definite."""
-        require_covariance(f"{name}.covariance", value[1], [tuple(at) for at in np.argwhere(rows).tolist()])
+    def sites(self, names: SiteNames, zeros: Any = None) -> CoefficientsCovariance:
+        """Covariances, and coefficients in the coordinates of the block, whose site is ``coefficients_white``."""
+        mean, root, nu, factor = self._factored()
+        scale = product(factor, factor.mT)
+        covariance = sample_site(names("covariance"), dist.InverseWishart(nu, scale, validate_args=False))
+        law = dist.MatrixNormal(mean, jnp.linalg.cholesky(covariance), jnp.linalg.cholesky(inverse(root)))
+        coefficients = self.in_units(sample_site(names(f"coefficients{WHITE}"), law))
+        if not names.suffix:
+            coefficients = numpyro.deterministic(names("coefficients"), coefficients)
+        return CoefficientsCovariance(coefficients, covariance)
 
 
 def _standing(

@@ -2,15 +2,14 @@
 
 import dataclasses
 import functools
-import math
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
-from jax.scipy.linalg import cho_solve, solve_triangular
 from jaxtyping import Array, Float
+from numpyro.distributions import constraints
 
 from ethogram.models.arguments import (
     Reals,
@@ -20,9 +19,11 @@ from ethogram.models.arguments import (
     read_reals,
     require_covariance,
 )
-from ethogram.models.families.cholesky_factors import half_log_det, inverse
-from ethogram.models.families.conjugate_block import ConjugateBlock, broadcast_batch
+from ethogram.models.families.array_modules import modules_of
+from ethogram.models.families.cholesky_factors import cholesky, inverse, product, solve, solve_positive
+from ethogram.models.families.conjugate_block import ConjugateBlock, SiteNames, broadcast_batch, sample_site
 from ethogram.models.families.divergences import Divergence, cholesky_divergence
+from ethogram.models.families.variates import Variates
 
 __all__ = ["MeanCovariance", "Normal", "NormalCoordinates"]
 
@@ -44,7 +45,7 @@ class NormalCoordinates(NamedTuple):
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, eq=False)
 class Normal(ConjugateBlock):
-    """Distribution of the mean of a Gaussian whose covariance is known, mu ~ N(m, V), one a batch entry.
+    """Distribution of the mean of a Gaussian whose covariance is known, mu ~ N(m, V), one per batch entry.
 
     An observation x ~ N(mu, R), relative to ``origin``, has statistics (R^-1 x, R^-1).
 
@@ -58,6 +59,8 @@ class Normal(ConjugateBlock):
 
     natural: NormalCoordinates
     origin: Any = None
+    event_dim: ClassVar[int] = 1
+    support: ClassVar[tuple] = (constraints.real_vector,)
 
     @classmethod
     def from_standard(cls, mean: Reals, covariance: Reals, origin: Reals | None = None) -> "Normal":
@@ -85,10 +88,10 @@ class Normal(ConjugateBlock):
             )
         return cls(concretely(functools.partial(_normal_coordinates, batch), m, v, centre), centre)
 
-    def _moments(self) -> tuple[Array, Array]:
+    def _moments(self) -> tuple[Any, Any]:
         """Means relative to the origin, and lower Cholesky factors of the precisions."""
-        factor = jnp.linalg.cholesky(self.natural.precision)
-        return cho_solve((factor, True), self.natural.precision_mean[..., None])[..., 0], factor
+        factor = cholesky(self.natural.precision)
+        return solve_positive(factor, self.natural.precision_mean[..., None])[..., 0], factor
 
     def _centre(self, ndim: int) -> Any:
         return 0.0 if self.origin is None else broadcast_batch(self.origin, ndim)
@@ -104,12 +107,6 @@ class Normal(ConjugateBlock):
         mean = mean - self._centre(mean.ndim)
         return NormalCoordinates(mean, -0.5 * mean[..., :, None] * mean[..., None, :])
 
-    def log_partition(self) -> Float[Array, "*batch"]:
-        """(m'V^-1 m + log|V| + D log 2 pi) / 2."""
-        mean, factor = self._moments()
-        quadratic = jnp.sum(mean * self.natural.precision_mean, axis=-1)
-        return 0.5 * (quadratic - 2 * half_log_det(factor) + mean.shape[-1] * math.log(2 * math.pi))
-
     def divergence(self, other: "Normal") -> Divergence:
         """KL(self || other) of each entry, whose origins may differ; no Gamma functions are in it."""
         mean, factor = self._moments()
@@ -117,46 +114,30 @@ class Normal(ConjugateBlock):
         other_factor = jnp.broadcast_to(other_factor, factor.shape)
         gap = mean - jnp.broadcast_to(other_mean, mean.shape)
         gap = gap + (self._centre(mean.ndim) - other._centre(mean.ndim))
-        distance = jnp.sum(jnp.einsum("...ij,...i->...j", other_factor, gap) ** 2, axis=-1)
+        distance = jnp.sum(product(other_factor.mT, gap[..., None]) ** 2, axis=(-2, -1))
         none = jnp.zeros_like(distance, shape=(*distance.shape, 0))
         return Divergence(0.5 * (cholesky_divergence(factor, other_factor) + distance), none, none, none)
 
-    def sample(self, key: Any, sample_shape: tuple[int, ...] = ()) -> Float[Array, "*shape feature"]:
+    def draw(self, variates: Variates, sample_shape: tuple[int, ...] = ()) -> Any:
         """Means (*sample_shape, *batch, feature)."""
         mean, factor = self._moments()
-        shape = (*sample_shape, *mean.shape)
-        noise = jax.random.normal(key, shape, dtype=mean.dtype)
-        factor = jnp.broadcast_to(factor, (*shape, shape[-1]))
-        spread = solve_triangular(factor, noise[..., None], trans=1, lower=True)[..., 0]
-        return jnp.broadcast_to(mean + self._centre(mean.ndim), shape) + spread
-
-    def draw_on_host(self, random: np.random.Generator, num_draws: int) -> np.ndarray:
-        """Means (draw, *batch, feature), as NumPy arrays."""
-        location, precision = (np.asarray(part, float) for part in self.natural)
-        mean = np.linalg.solve(precision, location[..., None])[..., 0]
-        noise = random.standard_normal((num_draws, *mean.shape, 1))
-        spread = np.linalg.solve(np.linalg.cholesky(precision).swapaxes(-2, -1), noise)[..., 0]
-        centre = 0.0 if self.origin is None else broadcast_batch(np.asarray(self.origin), mean.ndim)
-        return (mean + centre + spread).astype(self.natural.precision_mean.dtype)
+        xp, _ = modules_of(mean)
+        noise = variates.normal((*sample_shape, *mean.shape), mean.dtype)
+        spread = solve(factor, noise[..., None], transposed=True)[..., 0]
+        return xp.broadcast_to(mean + self._centre(mean.ndim), spread.shape) + spread
 
     def mean(self) -> Float[Array, "*batch feature"]:
         """M, in the units of the data."""
         return self.standard().mean
 
-    def predictive(self, covariance: Float[Array, "*batch feature feature"]) -> dist.Distribution:
-        """N(m, R + V): one observation with noise ``covariance`` R, the mean integrated out."""
-        mean, own = self.standard()
-        return dist.MultivariateNormal(mean, covariance_matrix=own + jnp.broadcast_to(covariance, own.shape))
-
-    def validate(self, name: str) -> None:
-        """Raise ValueError unless the coordinates are finite and the precisions positive definite."""
-        super().validate(name)
-        require_covariance(f"{name}.precision", self.natural.precision)
-
     def standard(self) -> MeanCovariance:
         """M, in the units of the data, and V."""
         mean, factor = self._moments()
         return MeanCovariance(mean + self._centre(mean.ndim), inverse(factor))
+
+    def sites(self, names: SiteNames, zeros: Any = None) -> Array:
+        """Means, at one site."""
+        return sample_site(names(), dist.MultivariateNormal(*self.standard()))
 
 
 def _normal_coordinates(batch: tuple[int, ...], xp: Any, m: Any, v: Any, centre: Any) -> NormalCoordinates:
@@ -169,5 +150,5 @@ def _normal_coordinates(batch: tuple[int, ...], xp: Any, m: Any, v: Any, centre:
         precision = 0.5 * (precision + precision.mT)
         precision_mean = (precision @ m[..., None].astype(float))[..., 0]
         return NormalCoordinates(precision_mean.astype(m.dtype), precision.astype(v.dtype))
-    factor = jnp.linalg.cholesky(v)
-    return NormalCoordinates(cho_solve((factor, True), m[..., None])[..., 0], inverse(factor))
+    factor = cholesky(v)
+    return NormalCoordinates(solve_positive(factor, m[..., None])[..., 0], inverse(factor))

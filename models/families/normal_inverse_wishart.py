@@ -1,42 +1,27 @@
-"""Conjugate block of the mean and the covariance of a Gaussian."""
+"""Conjugate block of the mean and the covariance of a Gaussian: that of a regression on the constant 1."""
 
 import dataclasses
 import functools
-import math
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
-from jax.scipy.linalg import cho_solve, solve_triangular
-from jaxtyping import Array, Float
+from numpyro.distributions import constraints
 
-from ethogram.models.arguments import (
-    Reals,
-    common_batch,
-    concretely,
-    is_concrete,
-    read_reals,
-    require,
-    require_covariance,
-)
-from ethogram.models.families.cholesky_factors import half_log_det, inverse
-from ethogram.models.families.conjugate_block import ConjugateBlock, broadcast_batch, require_finite
-from ethogram.models.families.divergences import (
-    Divergence,
-    cholesky_divergence,
-    excess,
-    wishart_dof_divergence,
-)
-from ethogram.models.families.inverse_wishart import (
-    covariance_mean,
-    draw_roots,
-    draw_roots_on_host,
-    expected_half_log_precision,
-    log_integral,
+from ethogram.models.arguments import Reals, common_batch, concretely, is_concrete, read_reals, require
+from ethogram.models.families.array_modules import modules_of
+from ethogram.models.families.conjugate_block import ConjugateBlock, SiteNames, broadcast_batch, sample_site
+from ethogram.models.families.divergences import Divergence
+from ethogram.models.families.inverse_wishart import require_proper
+from ethogram.models.families.matrix_normal_inverse_wishart import (
+    CoefficientsCovariance,
+    MatrixNormalInverseWishart,
+    MatrixNormalInverseWishartCoordinates,
 )
 from ethogram.models.families.normal import MeanCovariance
+from ethogram.models.families.variates import Variates
 
 __all__ = [
     "NormalInverseWishart",
@@ -69,7 +54,7 @@ class NormalInverseWishartParameters(NamedTuple):
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, eq=False)
 class NormalInverseWishart(ConjugateBlock):
-    r"""Distribution of a Gaussian's mean and covariance, one a batch entry.
+    r"""Distribution of a Gaussian's mean and covariance, one per batch entry.
 
     .. math:: \Sigma \sim \mathrm{IW}(\Psi, \nu), \qquad \mu \mid \Sigma \sim N(m, \Sigma / \kappa)
 
@@ -91,6 +76,8 @@ class NormalInverseWishart(ConjugateBlock):
 
     natural: NormalInverseWishartCoordinates
     origin: Any
+    event_dim: ClassVar[int] = 1
+    support: ClassVar[tuple] = (constraints.real_vector, constraints.positive_definite)
 
     @classmethod
     def from_standard(
@@ -126,151 +113,81 @@ class NormalInverseWishart(ConjugateBlock):
             )
         if is_concrete(kappa):
             require(np.asarray(kappa) > 0, "strength", kappa, "is not positive", "give a positive one")
-        if is_concrete(nu):
-            fix = f"dof must exceed D - 1 = {dimension - 1}; D + 2 gives the covariance a mean"
-            require(np.asarray(nu) > dimension - 1, "dof", nu, f"is too small for {dimension} features", fix)
-        if is_concrete(psi):
-            require_covariance("scale", psi)
+        require_proper(nu, psi)
         natural = concretely(functools.partial(_natural, batch), m, kappa, nu, psi, centre)
         if is_concrete(natural.scatter):  # rounding may have eaten the scale or the degrees of freedom
-            _, _, nu, rounded = _relative(jax.tree.map(np.asarray, natural))
-            pair = (np.broadcast_to(np.asarray(psi), rounded.shape), rounded)
-            variance, kept = (np.diagonal(part, axis1=-2, axis2=-1) for part in pair)
+            location, kept_kappa, kept_dof, scatter = (np.asarray(part) for part in natural)
+            variance = np.broadcast_to(np.diagonal(psi, axis1=-2, axis2=-1), location.shape)
+            kept = np.diagonal(scatter, axis1=-2, axis2=-1) - location**2 / kept_kappa[..., None]
             near = np.abs(kept - variance) <= 0.01 * variance
             fix = "give origin=mean, or use float64 (jax_enable_x64)"
             require(near, "diagonal of scale", variance, "is lost to rounding beside the squared mean", fix)
+            nu = kept_dof - (dimension + 2)
             require(nu > dimension - 1, "dof", nu, "is D - 1 after rounding", "give a larger one")
         return cls(natural, centre)
 
-    def _factored(self) -> tuple[Array, Array, Array, Array]:
-        """Mean relative to the origin, kappa, nu, and the lower Cholesky factor of Psi."""
-        m, kappa, nu, psi = _relative(self.natural)
-        return m, kappa, nu, jnp.linalg.cholesky(psi)
+    def _regression(self) -> MatrixNormalInverseWishart:
+        """The same distribution of a column of coefficients, those of the regressor 1."""
+        location, strength, dof, scatter = self.natural
+        xp, _ = modules_of(location, self.origin)
+        origin = xp.broadcast_to(broadcast_batch(self.origin, location.ndim), location.shape)
+        natural = MatrixNormalInverseWishartCoordinates(
+            location[..., None], strength[..., None, None], dof, scatter
+        )
+        return MatrixNormalInverseWishart(
+            natural, origin[..., None], xp.ones((*dof.shape, 1, 1), location.dtype)
+        )
 
     def expected_statistics(self) -> NormalInverseWishartCoordinates:
-        """Expected statistics of the four natural coordinates, relative to the origin.
+        """Expected statistics of the four natural coordinates.
 
-        nu Psi^-1 m, -(D / kappa + nu m'Psi^-1 m) / 2, (sum_d psi((nu + 1 - d) / 2) + D log 2 - log|Psi|) / 2
-        and -nu Psi^-1 / 2.
+        nu Psi^-1 m, -(D / kappa + nu m'Psi^-1 m) / 2, E(-log|Sigma|) / 2 and -nu Psi^-1 / 2.
         """
-        m, kappa, nu, factor = self._factored()
-        dimension = m.shape[-1]
-        whitened = solve_triangular(factor, m[..., None], lower=True)
-        precision_mean = nu[..., None] * solve_triangular(factor, whitened, trans=1, lower=True)[..., 0]
-        distance = nu * jnp.sum(whitened[..., 0] ** 2, axis=-1)
-        return NormalInverseWishartCoordinates(
-            precision_mean,
-            -0.5 * (dimension / kappa + distance),
-            expected_half_log_precision(nu, factor),
-            -0.5 * nu[..., None, None] * inverse(factor),
-        )
+        return _of_mean(self._regression().expected_statistics())
 
     def statistics(self, *value: Any) -> NormalInverseWishartCoordinates:
         """Statistics at a mean (*batch, feature) and a covariance (*batch, feature, feature)."""
         mean, covariance = value
-        m = mean - broadcast_batch(self.origin, mean.ndim)
-        factor = jnp.linalg.cholesky(covariance)
-        precision_mean = cho_solve((factor, True), m[..., None])[..., 0]
-        return NormalInverseWishartCoordinates(
-            precision_mean,
-            -0.5 * jnp.sum(m * precision_mean, axis=-1),
-            -half_log_det(factor),
-            -0.5 * inverse(factor),
-        )
-
-    def log_partition(self) -> Float[Array, "*batch"]:
-        """Log of the integral of exp<natural, statistics>.
-
-        D/2 log(2 pi / kappa) + nu D/2 log 2 + log Gamma_D(nu / 2) - nu/2 log|Psi|.
-        """
-        m, kappa, nu, factor = self._factored()
-        dimension = m.shape[-1]
-        gaussian = 0.5 * dimension * (math.log(2 * math.pi) - jnp.log(kappa))
-        return gaussian + log_integral(nu, factor)
+        return _of_mean(self._regression().statistics(mean[..., None], covariance))
 
     def divergence(self, other: "NormalInverseWishart") -> Divergence:
         """KL(self || other) of each entry, in parts; the origins may differ."""
-        m, kappa, nu, factor = own = self._factored()
-        pairs = zip(other._factored(), own, strict=True)
-        m0, kappa0, nu0, factor0 = (jnp.broadcast_to(part, like.shape) for part, like in pairs)
-        origin, origin0 = (broadcast_batch(q.origin, q.natural.location.ndim) for q in (self, other))
-        gap = (m - m0) + (jnp.broadcast_to(origin, m.shape) - jnp.broadcast_to(origin0, m.shape))
-        whitened = solve_triangular(factor, gap[..., None], lower=True)[..., 0]
-        mean_part = m.shape[-1] * excess(kappa0 / kappa) + kappa0 * nu * jnp.sum(whitened**2, axis=-1)
-        # Psi / nu is compared, not Psi; wishart_dof_divergence undoes that where the large terms cancel.
-        shape_part = nu0 * cholesky_divergence(factor, factor0, nu / nu0)
-        dof_part = wishart_dof_divergence(nu, nu0, m.shape[-1])
-        return dof_part._replace(rest=0.5 * (mean_part + shape_part) + dof_part.rest)
+        return self._regression().divergence(other._regression())
 
-    def sample(self, key: Any, sample_shape: tuple[int, ...] = ()) -> MeanCovariance:
+    def draw(self, variates: Variates, sample_shape: tuple[int, ...] = ()) -> MeanCovariance:
         """Means (*sample_shape, *batch, feature) and covariances (..., feature, feature)."""
-        m, kappa, nu, factor = self._factored()
-        shape = (*sample_shape, *m.shape)
-        key_diagonal, key_below, key_mean = jax.random.split(key, 3)
-        root = draw_roots(key_diagonal, key_below, nu, factor, sample_shape)
-        covariance = jnp.einsum("...ik,...jk->...ij", root, root)
-        noise = jax.random.normal(key_mean, shape, dtype=m.dtype)
-        noise = noise / jnp.sqrt(jnp.broadcast_to(kappa, shape[:-1]))[..., None]
-        spread = jnp.einsum("...ij,...j->...i", root, noise)
-        centre = jnp.broadcast_to(m + broadcast_batch(self.origin, m.ndim), shape)
-        return MeanCovariance(centre + spread, 0.5 * (covariance + covariance.mT))
-
-    def draw_on_host(self, random: np.random.Generator, num_draws: int) -> MeanCovariance:
-        """Means (draw, *batch, feature) and covariances (..., feature, feature), as NumPy arrays; see `sample`."""
-        m, kappa, nu, psi = _relative(jax.tree.map(lambda x: np.asarray(x, float), self.natural))
-        dtype = self.natural.location.dtype
-        root = draw_roots_on_host(random, nu, psi, num_draws)
-        noise = random.standard_normal((num_draws, *m.shape)) / np.sqrt(kappa)[..., None]
-        mean = (
-            m + broadcast_batch(np.asarray(self.origin), m.ndim) + np.einsum("...ij,...j->...i", root, noise)
-        )
-        covariance = root @ root.swapaxes(-2, -1)
-        return MeanCovariance(mean.astype(dtype), covariance.astype(dtype))
+        return _point(self._regression().draw(variates, sample_shape))
 
     def mean(self) -> MeanCovariance:
         """M and Psi / (nu - D - 1); the covariance is infinite where nu <= D + 1: it has no mean there."""
-        m, _, nu, psi = self.standard()
-        return MeanCovariance(m, covariance_mean(nu, psi))
-
-    def predictive(self) -> dist.Distribution:
-        """Student t distribution of one observation, with the parameters integrated out.
-
-        Degrees of freedom nu - D + 1, location m, scale Psi (kappa + 1) / (kappa (nu - D + 1)).
-        """
-        m, kappa, nu, factor = self._factored()
-        dof = nu - (m.shape[-1] - 1)
-        spread = jnp.sqrt((kappa + 1) / (kappa * dof))[..., None, None]
-        return dist.MultivariateStudentT(dof, m + broadcast_batch(self.origin, m.ndim), spread * factor)
+        return _point(self._regression().mean())
 
     def standard(self) -> NormalInverseWishartParameters:
         """Mean (in the units of the data), strength, dof and scale."""
-        relative = _relative(self.natural)
-        return relative._replace(mean=relative.mean + broadcast_batch(self.origin, relative.mean.ndim))
+        coefficients, _, dof, scale = self._regression().standard()
+        return NormalInverseWishartParameters(coefficients[..., 0], self.natural.strength, dof, scale)
 
-    def inner_point(self) -> MeanCovariance:
+    def reference_point(self) -> MeanCovariance:
         """M and the mode-like covariance Psi / (nu + D + 2), which is always finite."""
-        m, _, _, psi = self.standard()
-        return MeanCovariance(m, psi / self.natural.dof[..., None, None])
+        return _point(self._regression().reference_point())
 
-    def validate(self, name: str) -> None:
-        """Raise ValueError unless the coordinates are finite, strength and dof large enough, and scales definite."""
-        super().validate(name)
-        require_finite(f"{name}.origin", self.origin)
-        wide = jax.tree.map(lambda x: np.asarray(x, float), self.natural)
-        features = wide.location.shape[-1]
-        lead = np.ndim(self.origin) - 1
-        if lead < 0 or np.shape(self.origin) != (*wide.strength.shape[:lead], features):
-            raise ValueError(
-                f"{name}.origin has shape {np.shape(self.origin)}: its axes are not those of the block"
-            )
-        require(wide.strength > 0, f"{name}.strength", wide.strength, "is not positive", "fit again")
-        _, _, nu, psi = _relative(wide)
-        require(nu > features - 1, f"{name}.dof", nu, f"is too small for {features} features", "fit again")
-        require_covariance(f"{name}.scale", psi)
+    def sites(self, names: SiteNames, zeros: Any = None) -> MeanCovariance:
+        """Covariances, and means given these."""
+        mean, strength, dof, scale = self.standard()
+        covariance = sample_site(names("covariance"), dist.InverseWishart(dof, scale, validate_args=False))
+        # Unchecked, for numpyro compiles a program for each operation of its checks.
+        spread = covariance / strength[..., None, None]
+        normal = dist.MultivariateNormal(mean, spread, validate_args=False)
+        return MeanCovariance(sample_site(names("mean"), normal), covariance)
 
-    def check_point(self, name: str, value: Any, rows: np.ndarray) -> None:
-        """Raise ValueError unless the covariances of the given rows are symmetric positive definite."""
-        require_covariance(f"{name}.covariance", value[1], [tuple(at) for at in np.argwhere(rows).tolist()])
+
+def _of_mean(of_regression: MatrixNormalInverseWishartCoordinates) -> NormalInverseWishartCoordinates:
+    location, precision, dof, scatter = of_regression
+    return NormalInverseWishartCoordinates(location[..., 0], precision[..., 0, 0], dof, scatter)
+
+
+def _point(of_regression: CoefficientsCovariance) -> MeanCovariance:
+    return MeanCovariance(of_regression.coefficients[..., 0], of_regression.covariance)
 
 
 def _natural(
@@ -284,11 +201,3 @@ def _natural(
     location = kappa[..., None] * m
     scatter = 0.5 * (psi + psi.mT) + location[..., :, None] * m[..., None, :]
     return NormalInverseWishartCoordinates(location, kappa, nu + dimension + 2, scatter)
-
-
-def _relative(natural: NormalInverseWishartCoordinates) -> NormalInverseWishartParameters:
-    """Usual parameters, the mean relative to the origin; of NumPy or JAX arrays."""
-    location, kappa, dof, scatter = natural
-    m = location / kappa[..., None]
-    psi = scatter - location[..., :, None] * m[..., None, :]
-    return NormalInverseWishartParameters(m, kappa, dof - (m.shape[-1] + 2), 0.5 * (psi + psi.mT))

@@ -1,20 +1,37 @@
 """Blocks with some rows fixed; the others follow Hoffman, Blei, Wang, Paisley (2013), eq. 15."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpyro.distributions as dist
-from jaxtyping import Array, Float
+import numpyro
+from jaxtyping import Array
+from numpyro.distributions import constraints
+from numpyro.distributions.constraints import Constraint
 
-from ethogram.models.arguments import concretely, is_concrete, require, require_reals
-from ethogram.models.families.conjugate_block import ConjugateBlock
+from ethogram.models.arguments import concretely, is_concrete, require, require_covariance, require_reals
+from ethogram.models.families.array_modules import modules_of
+from ethogram.models.families.conjugate_block import ConjugateBlock, SiteNames
 from ethogram.models.families.divergences import Divergence
+from ethogram.models.families.variates import Variates
 from ethogram.models.printing import short_repr
 
 __all__ = ["Known", "PartlyKnown"]
+
+NUMBERS: tuple[tuple[Constraint, Callable[[Any], Any], str, str], ...] = (
+    (constraints.nonnegative, lambda x: x >= 0, "is negative", "use a value of at least 0"),
+    (constraints.positive, lambda x: x > 0, "is not positive", "use a positive value"),
+    (
+        constraints.unit_interval,
+        lambda x: (x >= 0) & (x <= 1),
+        "is not a probability",
+        "use a number from 0 to 1",
+    ),
+)
+"""Constraints on single numbers, which of them they hold for, and what is wrong with others."""
 
 
 @jax.tree_util.register_dataclass
@@ -44,7 +61,7 @@ class PartlyKnown(ConjugateBlock):
     ----------
     block : distribution of all rows; that of the known ones is ignored.
     known : (*batch,) booleans.
-    values : a point in the shape of one draw of the block; unknown rows may be anything, NaN too.
+    values : a point in the shape of one draw of the block; 0 in unknown rows.
     """
 
     block: ConjugateBlock
@@ -61,8 +78,8 @@ class PartlyKnown(ConjugateBlock):
             (probabilities that do not sum to one, a covariance that is not positive definite).
         TypeError : an array of integers.
         """
-        point = jax.eval_shape(type(block).inner_point, block)
-        ndim = jax.eval_shape(type(block).log_partition, block).ndim
+        point = jax.eval_shape(type(block).reference_point, block)
+        ndim = len(block.batch_shape)
         parts = known.value if isinstance(known.value, tuple) else (known.value,)
         shapes = point if isinstance(point, tuple) else (point,)
         if len(parts) != len(shapes):
@@ -83,47 +100,50 @@ class PartlyKnown(ConjugateBlock):
 
         holes = concretely(missing, *values)
         rows = concretely(lambda xp, x: ~xp.any(x, axis=-1), holes)
-        value = type(point)(*values) if isinstance(point, tuple) else values[0]
         if is_concrete(rows, holes):
             partial = np.argwhere(np.asarray(holes).any(axis=-1) & ~np.asarray(holes).all(axis=-1))
             if len(partial):
                 place = ", ".join(map(str, partial[0]))
                 raise ValueError(f"known[{place}] is NaN in part: give all of a row, or NaN throughout")
-            block.check_point("known", jax.tree.map(np.asarray, value), np.asarray(rows))
-        return cls(block, rows, value)
+            names = [f"known.{name}" for name in point._fields] if isinstance(point, tuple) else ["known"]
+            for name, array, constraint in zip(names, values, block.support, strict=True):
+                _require_support(name, np.asarray(array), constraint, np.asarray(rows))
+        values = [concretely(lambda xp, x: xp.where(xp.isnan(x), 0, x), array) for array in values]
+        return cls(block, rows, type(point)(*values) if isinstance(point, tuple) else values[0])
 
     @property
     def natural(self) -> Any:
         """Natural coordinates of the underlying block; those of known rows are meaningless."""
         return self.block.natural
 
+    @property
+    def batch_shape(self) -> tuple[int, ...]:
+        """That of the block."""
+        return self.block.batch_shape
+
     def _choose(self, at_known: Any, at_others: Any) -> Any:
         """``at_known`` in the known rows, ``at_others``, which may have more leading axes, elsewhere."""
 
         def pick(one: Array, other: Array) -> Array:
-            rows = jnp.expand_dims(self.known, tuple(range(self.known.ndim, one.ndim)))
-            shape = jnp.broadcast_shapes(rows.shape, one.shape, other.shape)
-            return jnp.where(jnp.broadcast_to(rows, shape), one, other)
+            xp, _ = modules_of(self.known, one, other)
+            rows = self.known.reshape(self.known.shape + (1,) * (one.ndim - self.known.ndim))
+            shape = np.broadcast_shapes(rows.shape, one.shape, other.shape)
+            return xp.where(xp.broadcast_to(rows, shape), one, other)
 
         return jax.tree.map(pick, at_known, at_others)
 
-    def hold(self, draws: Any) -> Any:
+    def with_known(self, draws: Any) -> Any:
         """Draws (*sample_shape, *batch, ...) with the known rows at their values."""
         return self._choose(self.values, draws)
 
     def expected_statistics(self) -> Any:
         """Statistics at the point in known rows, expected statistics elsewhere."""
-        point = self.inner_point()
+        point = self.reference_point()
         at_point = self.block.statistics(*(point if isinstance(point, tuple) else (point,)))
         return self._choose(at_point, self.block.expected_statistics())
 
     def statistics(self, *value: Any) -> Any:
         return self.block.statistics(*value)
-
-    def log_partition(self) -> Float[Array, "*batch"]:
-        """Log partition of the rows that are not known, 0 for the others."""
-        of_block = self.block.log_partition()
-        return self._choose(jnp.zeros_like(of_block), of_block)
 
     def divergence(self, other: Any) -> Divergence:
         """KL(self || other) of the rows that are not known, 0 for the others, in parts."""
@@ -139,59 +159,41 @@ class PartlyKnown(ConjugateBlock):
         natural = self._choose(self.block.natural, moved.natural)
         return dataclasses.replace(self, block=dataclasses.replace(moved, natural=natural))
 
-    def sample(self, key: Any, sample_shape: tuple[int, ...] = ()) -> Any:
+    def draw(self, variates: Variates, sample_shape: tuple[int, ...] = ()) -> Any:
         """Draws (*sample_shape, *batch, ...), all equal in the known rows."""
-        return self.hold(self.block.sample(key, sample_shape))
-
-    def draw_on_host(self, random: np.random.Generator, num_draws: int) -> Any:
-        """Draws (draw, *batch, ...), all equal in the known rows, as NumPy arrays."""
-        drawn = jax.tree.map(jnp.asarray, self.block.draw_on_host(random, num_draws))
-        return jax.tree.map(np.asarray, self.hold(drawn))
+        return self.with_known(self.block.draw(variates, sample_shape))
 
     def mean(self) -> Any:
         """Known values, and the mean elsewhere."""
-        return self.hold(self.block.mean())
-
-    def predictive(self, *arguments: Any) -> dist.Distribution:
-        """Categorical distribution of one draw; only rows of probabilities have one for known and other rows.
-
-        Raises
-        ------
-        TypeError : the block is of another kind.
-        """
-        if not isinstance(self.block.predictive(*arguments), dist.CategoricalProbs):
-            raise TypeError(
-                f"known and unknown rows of a {type(self.block).__name__} have predictive distributions of "
-                "different kinds: use .block.predictive(...) for the unknown ones"
-            )
-        return dist.CategoricalProbs(self.mean())
+        return self.with_known(self.block.mean())
 
     def standard(self) -> Any:
         """Usual parameters of the underlying block; those of known rows are meaningless."""
         return self.block.standard()
 
-    def inner_point(self) -> Any:
-        """Known values, and an inner point elsewhere."""
-        return self.hold(self.block.inner_point())
+    def reference_point(self) -> Any:
+        """Known values, and a reference point elsewhere."""
+        return self.with_known(self.block.reference_point())
 
-    def validate(self, name: str) -> None:
-        """Raise ValueError unless the block is proper, and the known rows are points that it can draw."""
-        self.block.validate(name)
-        known, batch = np.asarray(self.known), jax.eval_shape(self.block.log_partition).shape
-        if known.dtype != bool or known.shape != batch:
-            raise ValueError(f"{name}.known is {known.dtype} of shape {known.shape}, not booleans {batch}")
-        values, point = (jax.tree.leaves(x) for x in (self.values, jax.eval_shape(self.block.inner_point)))
-        for value, like in zip(values, point, strict=True):
-            if np.shape(value) != like.shape:
-                raise ValueError(f"{name}.values has shape {np.shape(value)}, not {like.shape}")
-            require(
-                np.isfinite(np.asarray(value)[known]),
-                f"{name}.values",
-                np.asarray(value)[known],
-                "is not finite",
-                "fit again",
-            )
-        self.block.check_point(f"{name}.values", jax.tree.map(np.asarray, self.values), known)
+    def sites(self, names: SiteNames, zeros: Any = None) -> Any:
+        """The rows, deterministic; latent sites, those of the block with the suffix ``_free``, are of all rows."""
+        rows = self.with_known(self.block.sites(SiteNames(names.block, "_free"), zeros))
+        if not isinstance(rows, tuple):
+            return numpyro.deterministic(names(), rows)
+        parts = rows._asdict().items()  # type: ignore[attr-defined]
+        return type(rows)(*(numpyro.deterministic(names(part), value) for part, value in parts))
 
-    def check_point(self, name: str, value: Any, rows: np.ndarray) -> None:
-        self.block.check_point(name, value, rows)
+
+def _require_support(name: str, value: np.ndarray, constraint: Constraint, rows: np.ndarray) -> None:
+    """Raise ValueError unless the given rows of a part of a draw satisfy numpyro's constraint."""
+    if constraint is constraints.positive_definite:
+        require_covariance(name, value, [tuple(at) for at in np.argwhere(rows).tolist()])
+    if constraint is constraints.simplex:
+        fix = "divide each row by its sum"
+        require((value >= 0) | ~rows[..., None], name, value, "is negative", fix)
+        total = value.sum(axis=-1)
+        near = np.abs(total - 1) <= 1e3 * np.finfo(value.dtype).eps
+        require(near | ~rows, f"sum over the last axis of {name}", total, "is not 1", fix)
+    for of_numbers, holds, fault, fix in NUMBERS:
+        if constraint is of_numbers:
+            require(holds(value) | ~rows, name, value, fault, fix)

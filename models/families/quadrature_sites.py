@@ -11,18 +11,21 @@ import numpyro.distributions as dist
 from jax import Array
 from numpyro.distributions import constraints
 
-__all__ = ["LENGTH_SPREAD", "PlanarDirection", "SizeDensity"]
+__all__ = ["LENGTH_SPREAD", "VECTOR", "PlanarDirection", "SizeDensity"]
+
+VECTOR = "_vector"
+"""Ending of the latent site of directions as vectors in the plane."""
 
 LENGTH_SPREAD = 0.25
 """Standard deviation of the log length of the vector that a direction is the angle of."""
 
 
 class SizeDensity(dist.Distribution):
-    """Marginal of the shape (of the concentration) of a block whose normaliser is a quadrature.
+    """Marginal of the size of a `QuadratureBlock`.
 
     Parameters
     ----------
-    block : a `GammaConjugate` or a `VonMisesConjugate`.
+    block : that block.
     """
 
     arg_constraints: ClassVar[dict] = {}
@@ -31,7 +34,7 @@ class SizeDensity(dist.Distribution):
 
     def __init__(self, block: Any, *, validate_args: bool | None = None):
         self.block = block
-        super().__init__(block.natural.count.shape, (), validate_args=validate_args)
+        super().__init__(block.batch_shape, (), validate_args=validate_args)
 
     def log_prob(self, value: Any) -> Array:
         """Log density, exact up to the normaliser of the quadrature."""

@@ -1,29 +1,29 @@
 r"""Conjugate block of direction and concentration of a von Mises distribution, normalised by quadrature.
 
 Mardia and El-Atoum (1976), "Bayesian inference for the von Mises-Fisher distribution"; Guttorp and Lockhart (1988),
-"Finding the location of a signal: a Bayesian analysis". The base measure is ours: with it the prior is proper without
-any pseudo-observation.
+"Finding the location of a signal: a Bayesian analysis". The base measure, original to this package, makes the prior
+proper without any pseudo-observation.
 """
 
 import dataclasses
-import math
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import i0e, i1e
-from jaxtyping import Array, Float
-from numpyro.distributions.util import von_mises_centered
-from scipy.special import i0e as i0
-from scipy.special import i1e as i1
+import numpyro
+import scipy.special
+from jax.scipy.special import i0e
+from jaxtyping import Array
+from numpyro.distributions import constraints
 
 from ethogram.models.arguments import Reals, common_batch, concretely, is_concrete, read_reals, require
-from ethogram.models.families.conjugate_block import ConjugateBlock, require_finite
+from ethogram.models.families.array_modules import modules_of
+from ethogram.models.families.conjugate_block import SiteNames, sample_site
 from ethogram.models.families.divergences import Divergence
-from ethogram.models.families.gamma_conjugate import DRAW_NODES, SPREAD
-from ethogram.models.families.host_quadrature import draw_log_size
-from ethogram.models.families.log_quadrature import LogQuadrature, Slope, draw_node, log_quadrature, rise
+from ethogram.models.families.quadrature_block import QuadratureBlock
+from ethogram.models.families.quadrature_sites import VECTOR, PlanarDirection, SizeDensity
+from ethogram.models.families.variates import Variates
 
 __all__ = ["DirectionConcentration", "VonMisesConjugate", "VonMisesConjugateCoordinates"]
 
@@ -63,14 +63,14 @@ class VonMisesConjugateCoordinates(NamedTuple):
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, eq=False)
-class VonMisesConjugate(ConjugateBlock):
-    r"""Distribution of direction mu and concentration kappa of a von Mises distribution, one a batch entry.
+class VonMisesConjugate(QuadratureBlock):
+    r"""Distribution of direction mu and concentration kappa of a von Mises distribution, one per batch entry.
 
     .. math:: q(\mu, \kappa) \propto I_0(\kappa)^{-n} e^{\kappa (C \cos \mu + S \sin \mu)} \,
               LogN(\kappa \mid \ln \kappa_0, 2)
 
     An angle x has statistics (1, cos x, sin x). Given kappa, mu is von Mises with direction atan2(S, C) and
-    concentration kappa R, :math:`R^2 = C^2 + S^2`; the marginal of kappa is normalised by quadrature in ln kappa.
+    concentration kappa R, :math:`R^2 = C^2 + S^2`; the size of the base class is kappa.
 
     Parameters
     ----------
@@ -80,6 +80,7 @@ class VonMisesConjugate(ConjugateBlock):
 
     natural: VonMisesConjugateCoordinates
     centre: Any
+    support: ClassVar[tuple] = (constraints.circular, constraints.nonnegative)
 
     @classmethod
     def from_standard(cls, direction: Reals, concentration: Reals, strength: Reals) -> "VonMisesConjugate":
@@ -103,7 +104,11 @@ class VonMisesConjugate(ConjugateBlock):
 
         def natural(xp, mu, kappa, n):
             mu, kappa, n = (xp.broadcast_to(x, batch) for x in (mu, kappa, n))
-            ratio = i1(kappa) / i0(kappa) if xp is np else 1 - _fall_short(kappa) / kappa
+            ratio = (
+                scipy.special.i1e(kappa) / scipy.special.i0e(kappa)
+                if xp is np
+                else 1 - _fall_short(kappa) / kappa
+            )
             resultant = n * ratio
             return VonMisesConjugateCoordinates(
                 n, *(xp.asarray(resultant * each(mu), dtype=mu.dtype) for each in (xp.cos, xp.sin))
@@ -112,39 +117,28 @@ class VonMisesConjugate(ConjugateBlock):
         return cls(concretely(natural, *values), concretely(lambda xp, x: xp.broadcast_to(x, batch), kappa))
 
     @property
-    def resultant(self) -> Array:
+    def resultant(self) -> Any:
         """R, the length of the sum of the unit vectors (*batch,)."""
-        return jnp.hypot(self.natural.cosine, self.natural.sine)
+        return _resultant(self.natural)
 
-    def _functions(self, extra: int = 1) -> tuple[Slope, Slope]:
-        """Log density of u = ln kappa, up to a constant, and its derivative, of arrays with `extra` more last axes."""
-        count = self.natural.count
-        prior_log = jnp.log(jnp.broadcast_to(self.centre, count.shape))
-        n, r, u0 = (x.reshape(x.shape + (1,) * extra) for x in (count, self.resultant, prior_log))
-        short = jnp.maximum(n - r, 0)
+    @property
+    def direction(self) -> Any:
+        """The mean direction (*batch,), within (-pi, pi]."""
+        xp, _ = modules_of(*self.natural)
+        return xp.arctan2(self.natural.sine, self.natural.cosine)
 
-        def value(u):
-            kappa = jnp.exp(u)
-            of_sum, of_one = jnp.log(i0e(jnp.stack([kappa * r, kappa])))
-            likelihood = of_sum - n * of_one - kappa * short
-            return likelihood - 0.5 * ((u - u0) / SPREAD) ** 2
+    def log_marginal(self, natural: Any, u: Any) -> Any:
+        """Ln I0(kappa R) - n ln I0(kappa), by scaled Bessel functions."""
+        xp, special = modules_of(u)
+        n, r, kappa = natural.count, _resultant(natural), xp.exp(u)
+        of_sum, of_one = xp.log(special.i0e(xp.stack([kappa * r, kappa])))
+        return of_sum - n * of_one - kappa * xp.maximum(n - r, 0)
 
-        def slope(u):
-            kappa = jnp.exp(u)
-            of_sum, of_one = _fall_short(jnp.stack([kappa * r, kappa]))
-            return n * of_one - of_sum - kappa * short - (u - u0) / SPREAD**2
-
-        return value, slope
-
-    def _quadrature(self, **options: Any) -> LogQuadrature:
-        return log_quadrature(*self._functions(), self.natural.count, **options)
-
-    def log_density_of_size(self, concentration: Float[Array, "*batch"]) -> Float[Array, "*batch"]:
-        """Log density of the concentration, the direction integrated out; differentiable with respect to it."""
-        value, _ = self._functions(0)
-        found = jax.lax.stop_gradient(self._quadrature())
-        u = jnp.log(concentration)
-        return value(u) - value(found.mode) - found.log_width - u
+    def slope_of_log_marginal(self, natural: Any, u: Any) -> Any:
+        xp, _ = modules_of(u)
+        n, r, kappa = natural.count, _resultant(natural), xp.exp(u)
+        of_sum, of_one = _fall_short(xp.stack([kappa * r, kappa]))
+        return n * of_one - of_sum - kappa * xp.maximum(n - r, 0)
 
     def expected_statistics(self) -> VonMisesConjugateCoordinates:
         """-E ln I0(kappa), E(kappa cos mu) and E(kappa sin mu)."""
@@ -167,24 +161,13 @@ class VonMisesConjugate(ConjugateBlock):
             -log_bessel, kappa * jnp.cos(direction), kappa * jnp.sin(direction)
         )
 
-    def log_partition(self) -> Float[Array, "*batch"]:
-        """Log of the integral of exp<natural, statistics> times the base measure, by quadrature."""
-        found = self._quadrature()
-        constant = 0.5 * math.log(2 * math.pi) - math.log(SPREAD)
-        return self._functions(0)[0](found.mode) + found.log_width + constant
-
     def divergence(self, other: "VonMisesConjugate") -> Divergence:
         """KL(self || other): that of the concentrations, and of the directions given them, averaged over the nodes."""
-        natural = jax.tree.map(lambda x: jnp.broadcast_to(x, self.natural.count.shape), other.natural)
-        theirs = dataclasses.replace(other, natural=natural)
-        found, their_nodes = self._quadrature(), theirs._quadrature()
-        own = _log_density(self, found, found.node)
-        above = own - _log_density(theirs, their_nodes, found.node)
+        theirs, found, above = self._beside(other)
         r, r0 = self.resultant[..., None], theirs.resultant[..., None]
-        (_, c, s), (_, c0, s0) = self.natural, natural
-        turn = jnp.arctan2(c * s0 - s * c0, c * c0 + s * s0)[
-            ..., None
-        ]  # from one mean direction to the other
+        (_, c, s), (_, c0, s0) = self.natural, theirs.natural
+        # from one mean direction to the other
+        turn = jnp.arctan2(c * s0 - s * c0, c * c0 + s * s0)[..., None]
         kappa = jnp.exp(found.node)
         away = 2 * jnp.sin(0.5 * turn) ** 2 * r0
         scaled = _fall_short(kappa * r) * (1 - jnp.where(r > 0, r0 - away, 0) / jnp.where(r > 0, r, 1))
@@ -193,73 +176,49 @@ class VonMisesConjugate(ConjugateBlock):
         none = jnp.zeros((*total.shape, 0), total.dtype)
         return Divergence(total, none, none, none)
 
-    def sample(self, key: Any, sample_shape: tuple[int, ...] = ()) -> DirectionConcentration:
+    def draw(self, variates: Variates, sample_shape: tuple[int, ...] = ()) -> DirectionConcentration:
         """Directions and concentrations (*sample_shape, *batch).
 
         Directions lie within half a turn of their mean direction, so that those near pi are not torn apart.
         """
-        key_concentration, key_direction = jax.random.split(key)
-        u = jnp.log(self.sample_size(key_concentration, sample_shape))
-        z = jnp.exp(u) * jnp.broadcast_to(self.resultant, u.shape)
-        centre = jnp.broadcast_to(self.mean().direction, u.shape)
-        return DirectionConcentration(centre + _draw_turn(key_direction, z), jnp.exp(u))
-
-    def sample_size(self, key: Any, sample_shape: tuple[int, ...] = ()) -> Float[Array, "*shape"]:
-        """Draws (*sample_shape, *batch) of the concentration, the direction integrated out."""
-        return jnp.exp(draw_node(key, self._quadrature(num_nodes=DRAW_NODES), sample_shape))
-
-    def draw_on_host(self, random: np.random.Generator, num_draws: int) -> DirectionConcentration:
-        """Directions and concentrations (draw, *batch) as `sample` makes, by NumPy in double precision."""
-        count, cosine, sine = (np.asarray(part, float) for part in self.natural)
-        resultant = np.hypot(cosine, sine)
-        n, r, u0 = (x[..., None] for x in (count, resultant, np.log(self.centre) + 0 * count))
-
-        def log_density(u):
-            kappa = np.exp(u)
-            likelihood = np.log(i0(kappa * r)) - n * np.log(i0(kappa)) - kappa * np.maximum(n - r, 0)
-            return likelihood - 0.5 * ((u - u0) / SPREAD) ** 2
-
-        u = draw_log_size(random, log_density, count.shape, num_draws)
-        direction = np.arctan2(sine, cosine) + random.vonmises(0, np.exp(u) * resultant)
-        return DirectionConcentration(direction, np.exp(u))
+        of_concentration, of_direction = variates.split(2)
+        u = self.draw_log_size(of_concentration, sample_shape)
+        xp, _ = modules_of(u)
+        resultant, direction = (xp.broadcast_to(x, u.shape) for x in (self.resultant, self.direction))
+        turn = of_direction.von_mises(xp.exp(u) * resultant)
+        return DirectionConcentration(direction + turn, xp.exp(u))
 
     def mean(self) -> DirectionConcentration:
         """The mean direction, within (-pi, pi], and E kappa."""
         found = self._quadrature()
-        direction = jnp.arctan2(self.natural.sine, self.natural.cosine)
-        return DirectionConcentration(direction, jnp.sum(found.weight * jnp.exp(found.node), axis=-1))
+        return DirectionConcentration(self.direction, jnp.sum(found.weight * jnp.exp(found.node), axis=-1))
 
-    def predictive(self) -> Any:
-        """Raise TypeError: it has no closed form."""
-        raise TypeError(
-            "the predictive distribution of a VonMisesConjugate has no closed form: draw parameters"
-        )
-
-    def validate(self, name: str) -> None:
-        """Raise ValueError unless the coordinates are those of directions: n at least 0, R at most n."""
-        super().validate(name)
-        require_finite(f"{name}.centre", self.centre)
-        count, cosine, sine = (np.asarray(part, float) for part in self.natural)
-        require(count >= 0, f"{name}.count", count, "is negative", "fit again")
-        good = np.hypot(cosine, sine) <= count * (1 + 1e-4)
-        require(good, f"{name}.cosine", cosine, "exceeds that of equal observations", "fit again")
-        require(np.asarray(self.centre) > 0, f"{name}.centre", self.centre, "is not positive", "fit again")
-
-    def check_point(self, name: str, value: Any, rows: np.ndarray) -> None:
-        """Raise ValueError unless the concentrations of the given rows are at least 0."""
-        fix = "use a concentration of at least 0"
-        require((np.asarray(value[1]) >= 0) | ~rows, f"{name}.concentration", value[1], "is negative", fix)
+    def sites(self, names: SiteNames, zeros: Any = None) -> DirectionConcentration:
+        """Concentrations, and directions as angles of vectors in the plane, the latent site ``direction_vector``."""
+        concentration = sample_site(names("concentration"), SizeDensity(self))
+        law = PlanarDirection(self.direction, concentration * self.resultant)
+        vector = sample_site(names(f"direction{VECTOR}"), law)
+        direction = jnp.arctan2(vector[..., 1], vector[..., 0])
+        if not names.suffix:
+            direction = numpyro.deterministic(names("direction"), direction)
+        return DirectionConcentration(direction, concentration)
 
 
-def _fall_short(z: Array) -> Array:
+def _resultant(natural: VonMisesConjugateCoordinates) -> Any:
+    xp, _ = modules_of(*natural)
+    return xp.hypot(natural.cosine, natural.sine)
+
+
+def _fall_short(z: Any) -> Any:
     """Shortfall z (1 - I1(z) / I0(z)), by an asymptotic series where it is large (Abramowitz, Stegun 1964, 9.7.1)."""
+    xp, special = modules_of(z)
     large = z > SERIES_FROM
-    far, near = jnp.where(large, z, SERIES_FROM), jnp.where(large, SERIES_FROM, z)
-    total = jnp.zeros_like(far)
+    far, near = xp.where(large, z, SERIES_FROM), xp.where(large, SERIES_FROM, z)
+    total = xp.zeros_like(far)
     for coefficient in reversed(SERIES):
         total = total / far + coefficient
-    bessel = i0e(near)
-    return jnp.where(large, total, near * ((bessel - i1e(near)) / bessel))
+    bessel = special.i0e(near)
+    return xp.where(large, total, near * ((bessel - special.i1e(near)) / bessel))
 
 
 def _ratio_over(z: Array) -> Array:
@@ -267,19 +226,3 @@ def _ratio_over(z: Array) -> Array:
     small = z < 1e-3
     safe = jnp.where(small, 1, z)
     return jnp.where(small, 0.5 - z * z / 16, (1 - _fall_short(safe) / safe) / safe)
-
-
-def _draw_turn(key: Array, concentration: Array) -> Array:
-    """Draws from von Mises distributions about 0; normal where the concentration is too large to tell."""
-    key_turn, key_normal = jax.random.split(key)
-    narrow = concentration > (1e4 if concentration.dtype == jnp.float32 else 1e8)
-    wide = jnp.where(narrow, 1, jnp.maximum(concentration, 1e-6))
-    turn = von_mises_centered(key_turn, wide, wide.shape, wide.dtype)
-    normal = jax.random.normal(key_normal, wide.shape, wide.dtype)
-    return jnp.where(narrow, normal / jnp.sqrt(jnp.where(narrow, concentration, 1)), turn)
-
-
-def _log_density(block: VonMisesConjugate, quadrature: LogQuadrature, u: Array) -> Array:
-    """Log density of u (*batch, node) from the quadrature of the same block."""
-    above = rise(*block._functions(), quadrature.mode[..., None], u - quadrature.mode[..., None])
-    return above - quadrature.log_width[..., None]

@@ -6,7 +6,7 @@ r"""The agent Markov model: a latent intent, with an unknown number of values, d
 States s are observed, and their dynamics are known: these would add a constant to the evidence, and are left out.
 Actions a are observed or missing; a missing action has transition rows of its own, like one more action. Rows over
 intents have K + 1 entries, the last for all intents beyond the truncation: q assigns no step to it, and messages of a
-fit use the first K columns, which sum to less than one. The distribution of the actions, `AgentMarkov.observation`, has
+fit use the first K columns, which sum to less than one. The distribution of the actions, `AgentMarkov.likelihood`, has
 all K + 1, and is normalised. Labels that the intent stayed or changed at a step are evidence of known accuracy.
 
 Source: Unhelkar and Shah (2019), "Learning models of sequential decision-making with partial specification of agent
@@ -42,7 +42,13 @@ from ethogram.models.arguments import (
 )
 from ethogram.models.chains.conjugate_chain import ChainData, ChainEmission, conjugate_log_normalizer
 from ethogram.models.chains.relabelled_paths import PathPotentials
-from ethogram.models.conjugate_model import ConjugateModel, require_informative
+from ethogram.models.conjugate_model import (
+    ConjugateModel,
+    Entries,
+    bound_model,
+    require_informative,
+    unlabelled,
+)
 from ethogram.models.data import Metadata, trajectories
 from ethogram.models.data.state_action_steps import AgentSteps, earlier, known_actions, read_steps
 from ethogram.models.data.trajectories import Trajectories
@@ -214,9 +220,10 @@ class AgentMarkov(ConjugateModel):
         refuse_changes(self, steps, visited)
         return dataclasses.replace(self, visited=visited)
 
-    def bound_to(self, data: Trajectories) -> AgentMarkov:
-        """The model itself once it is bound to data, else bound to these."""
-        return self if self.visited is not None else self.bind(data)
+    @property
+    def is_bound(self) -> bool:
+        """Whether the rows that the model carries are those of data."""
+        return self.visited is not None
 
     def check_continues(self, earlier: Any) -> None:
         """Raise ValueError unless the blocks of `earlier` have rows of the same states and actions."""
@@ -342,14 +349,24 @@ class AgentMarkov(ConjugateModel):
         """Data for :meth:`log_normalizer`; states and rows are renumbered as the model carries them."""
         return arranged(self._steps(data), self.rows_carried(), self.num_actions, data.lengths)
 
-    def observation(self, parameters: dict[str, Any], data: Trajectories) -> AgentTrace:
+    def entries(self, data: Trajectories) -> Entries:
+        """The actions, -1 where missing or beyond a length, and the traces without labels."""
+        value = concretely(known_actions, data.actions, data.lengths, data.observed)
+        return Entries(value, unlabelled(data)._replace(observations=None))
+
+    def likelihood(self, parameters: dict[str, Any], batch: Trajectories) -> AgentTrace:
         """Distribution of the actions given parameters, one batch entry per trace.
 
         Rows that the model does not carry, and intents beyond the truncation, are at their prior means.
+
+        Parameters
+        ----------
+        parameters : by site.
+        batch : traces, of which states, lengths and, with a `stay_accuracy`, stay labels are given.
         """
         table, policy, row_of = updates.agent_tables(self, parameters)
-        stay = None if self.stay_accuracy is None else jnp.asarray(data.stay)
-        states, lengths = jnp.asarray(data.states), jnp.asarray(data.lengths)
+        stay = None if self.stay_accuracy is None else jnp.asarray(batch.stay)
+        states, lengths = jnp.asarray(batch.states), jnp.asarray(batch.lengths)
         return AgentTrace(
             parameters["initial"], table, policy, states, row_of, lengths, stay, self.stay_accuracy
         )
@@ -391,10 +408,6 @@ class AgentMarkov(ConjugateModel):
             data = data._replace(stay=noisy_stay_labels(key_labels, intents, float(self.stay_accuracy)))
         return SimulatedAgent(data, intents, parameters)
 
-    def observed_value(self, data: Trajectories) -> Int[Array, "sequence time"]:
-        """The actions as the value of :meth:`observation`: -1 where missing or beyond a length."""
-        return concretely(known_actions, data.actions, data.lengths, data.observed)
-
     def informative_steps(self, data: Trajectories) -> Bool[np.ndarray, "sequence time"]:
         """Which steps have an action, or a stay label on the step before that the model reads."""
         steps = self._steps(data)
@@ -415,7 +428,7 @@ class AgentMarkov(ConjugateModel):
         return {name: dims[name] for name in (*self.needed_sites(), "sticks")}
 
     def needed_sites(self) -> tuple[str, ...]:
-        """Sites that :meth:`observation` reads: all but the sticks, which fixed weights and q lack."""
+        """Sites that :meth:`likelihood` reads: all but the sticks, which fixed weights and q lack."""
         learned = ("stickiness",) if isinstance(self.stickiness, StickinessPrior) else ()
         pooled = () if self.pool is None else ("shared", "share")
         return "weights", "initial", "transition", "policy", *learned, *pooled
@@ -435,7 +448,7 @@ class AgentMarkov(ConjugateModel):
         if self.visited is None or is_concrete(data.states, data.actions, data.lengths):
             self.check(data)
         require_informative(self, data, condition)
-        model = self.bound_to(data)
+        model = bound_model(self, data)
         rows = model.rows_carried()
         if rows.pair_bounds is not None or rows.policy_bounds is not None:
             raise ValueError(
@@ -445,9 +458,10 @@ class AgentMarkov(ConjugateModel):
         parameters = sample_rows(model)
         zeros = () if rows.forbidden is None else (("policy", rows.forbidden),)
         parameters |= sample_parameters({"policy": model.prior()["policy"]}, zeros)
-        distribution = model.observation(parameters, data)
-        with numpyro.plate("sequence", distribution.batch_shape[0]):
-            numpyro.sample("actions", distribution, obs=self.observed_value(data) if condition else None)
+        entries = model.entries(data)
+        distribution = model.likelihood(parameters, entries.batch)
+        with numpyro.plate(entries.unit, distribution.batch_shape[0]):
+            numpyro.sample("actions", distribution, obs=entries.value if condition else None)
 
     def check(self, data: Trajectories) -> None:
         """Raise ValueError or TypeError unless the traces have states, actions and stay labels in range.

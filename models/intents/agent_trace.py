@@ -20,8 +20,8 @@ from jax import Array, lax
 from jaxtyping import Float, Int
 from numpyro.distributions import constraints
 
-from ethogram.models.arguments import is_concrete, refuse, require_integer
-from ethogram.models.chains.latent_chain import LatentChain
+from ethogram.models.arguments import is_concrete, require, require_integer
+from ethogram.models.chains.hidden_markov import LatentChain
 from ethogram.models.chains.log_space import safe_log
 from ethogram.models.intents.intent_agent import IntentAgent, check_dynamics, walk
 
@@ -122,7 +122,7 @@ class AgentTrace(LatentChain):
         value = np.asarray(value)
         inside = np.arange(value.shape[-1]) < np.asarray(self.lengths)[..., None]
         wrong = inside & ((value < least) | (value >= count))
-        refuse(wrong, name, np.broadcast_to(value, wrong.shape), f", outside {least}..{count - 1}")
+        require(~wrong, name, np.broadcast_to(value, wrong.shape), f", outside {least}..{count - 1}")
 
     def check_value(self, value: Any) -> None:
         """Raise ValueError where an action within a length is out of range; traced ones are not checked."""

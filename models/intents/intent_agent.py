@@ -18,7 +18,7 @@ from jax import Array, lax
 from jaxtyping import Float, Int
 from numpy.typing import ArrayLike
 
-from ethogram.models.arguments import refuse, require_number
+from ethogram.models.arguments import require, require_number
 from ethogram.models.chains.log_space import safe_log
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.printing import short_repr
@@ -137,7 +137,7 @@ def check_dynamics(dynamics: Any, num_states: int, num_actions: int) -> None:
             )
         return
     wrong = (dynamics < 0).any(-1) | (np.abs(dynamics.sum(-1) - 1) > 1e-4)
-    refuse(wrong, "dynamics", dynamics, ", not a probability vector: divide each row by its sum")
+    require(~wrong, "dynamics", dynamics, ", not a probability vector: divide each row by its sum")
 
 
 def noisy_stay_labels(

@@ -6,10 +6,11 @@ import abc
 from typing import Any
 
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
 
+from ethogram.models.families.array_modules import modules_of
 from ethogram.models.families.divergences import Divergence
+from ethogram.models.families.variates import Variates
 
 __all__ = ["PointMass"]
 
@@ -35,31 +36,17 @@ class PointMass(abc.ABC):
         """The block itself: the model moves the point together with its rows."""
         return self
 
-    def log_partition(self) -> Array:
-        """Zero, that of a point mass."""
-        return jnp.zeros_like(self.log_density())
-
     def divergence(self, other: Any) -> Divergence:
         """Minus the log prior density of the point."""
         value = self.log_density()
         nothing = jnp.ones_like(value, shape=(0,))
         return Divergence(-value, nothing, nothing, nothing)
 
-    def sample(self, key: Any, sample_shape: tuple[int, ...] = ()) -> Array:
+    def draw(self, variates: Variates, sample_shape: tuple[int, ...] = ()) -> Any:
         """The point itself (*sample_shape, ...)."""
-        return jnp.broadcast_to(self.natural, (*sample_shape, *self.natural.shape))
-
-    def draw_on_host(self, random: np.random.Generator, num_draws: int) -> np.ndarray:
-        """The point itself (draw, ...), as a NumPy array."""
-        point = np.asarray(self.natural)
-        return np.tile(point, (num_draws, *[1] * point.ndim))
+        xp, _ = modules_of(self.natural)
+        return xp.broadcast_to(self.natural, (*sample_shape, *self.natural.shape))
 
     def mean(self) -> Array:
         """The point."""
         return self.natural
-
-    def predictive(self, *arguments: Any) -> Any:
-        """Raise TypeError: the point has no likelihood of its own."""
-        raise TypeError(
-            f"{type(self).__name__} have no predictive distribution: only the rows they are the prior of have one"
-        )

@@ -28,11 +28,9 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array, lax
 
-from ethogram.models.arguments import require_distributions, require_one_of
-from ethogram.models.families.conjugate_block import ConjugateBlock, require_finite
+from ethogram.models.families.conjugate_block import ConjugateBlock
 from ethogram.models.families.polygamma import log_gamma_and_digamma
 from ethogram.models.intents.point_mass import PointMass
 
@@ -61,14 +59,6 @@ class StickWeights(PointMass, ConjugateBlock):
         """Equal weights for `truncation` states and the rest."""
         weights = jnp.full(truncation + 1, 1 / (truncation + 1), gamma.dtype)
         return cls(weights, gamma, density)
-
-    def validate(self, name: str) -> None:
-        """Raise ValueError unless the weights are probabilities, and gamma a positive number."""
-        require_finite(name, (self.natural, self.gamma))
-        require_distributions(name, self.natural)
-        require_one_of(f"{name}.density", self.density, ("stick", "gem", "fixed"))
-        if np.shape(self.gamma) or not np.asarray(self.gamma) > 0:
-            raise ValueError(f"{name}.gamma must be one positive number, not {self.gamma!r}")
 
     def log_density(self) -> Array:
         """Log prior density in nats: of the sticks, relative to its largest; of beta; or 0 for fixed weights."""

@@ -34,7 +34,7 @@ from jax import Array, lax
 from jax.scipy.special import xlogy
 
 from ethogram.models.arguments import is_concrete, read_reals, require, require_one_of
-from ethogram.models.families.conjugate_block import ConjugateBlock, require_finite
+from ethogram.models.families.conjugate_block import ConjugateBlock
 from ethogram.models.families.polygamma import log_gamma_and_digamma
 from ethogram.models.intents.point_mass import PointMass
 from ethogram.models.model_object import model_object
@@ -109,14 +109,6 @@ class Stickiness(PointMass, ConjugateBlock):
     def at_start(cls, prior: StickinessPrior) -> Stickiness:
         """Where fits begin."""
         return cls(prior.start, prior.shape, prior.rate)
-
-    def validate(self, name: str) -> None:
-        """Raise ValueError unless all are positive numbers, the shape at least 1."""
-        require_finite(name, (self.natural, self.shape, self.rate))
-        for part, least in (("natural", 0), ("shape", 1), ("rate", 0)):
-            value = getattr(self, part)
-            if np.shape(value) or not np.asarray(value) > least - (part == "shape") * 1e-6:
-                raise ValueError(f"{name}.{part} must be one number above {least}, not {value!r}")
 
     def log_density(self) -> Array:
         """Log density of the Gamma prior, relative to its largest value, in nats."""

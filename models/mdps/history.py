@@ -21,7 +21,7 @@ from ethogram.models.arguments import (
     is_concrete,
     read_array,
     read_features,
-    refuse,
+    require,
     require_distributions,
     require_integer,
     require_one_of,
@@ -131,13 +131,13 @@ class History(NamedTuple):
         if not isinstance(data, Trajectories):
             raise TypeError(f"data is {type(data).__name__}: give Trajectories with states and actions")
         self.original.require_names_of(data)
-        steps = read_steps(data, self.original.num_states, self.original.num_actions, said=False)
+        steps = read_steps(data, self.original.num_states, self.original.num_actions)
         fix = " in a missing frame: histories after it are unknown; cut the trajectory there"
-        refuse(steps.inside & ~np.asarray(data.observed), "data.states", steps.state, fix)
+        require(~steps.inside | np.asarray(data.observed), "data.states", steps.state, fix)
         if self.of == "actions":
             fix = ", a missing action: histories after it are unknown; cut the trajectory there"
-            refuse(
-                steps.leaving & (steps.action < 0) & (self.actions.shape[1] > 0),
+            require(
+                ~steps.leaving | (steps.action >= 0) | (self.actions.shape[1] == 0),
                 "data.actions",
                 steps.action,
                 fix,
@@ -150,7 +150,7 @@ class History(NamedTuple):
         place, known = _find(_numbers(own, base), _numbers(np.stack(lags, -1), base))
         wrong = steps.inside & ~known
         fix = ": this history is impossible; correct the trace, the transitions, or the start of the MDP"
-        refuse(wrong, "data.states", steps.state, fix)
+        require(~wrong, "data.states", steps.state, fix)
         metadata = dataclasses.replace(data.metadata, state_names=self.mdp.state_names)
         return data._replace(states=np.where(steps.inside, place, -1), metadata=metadata)
 

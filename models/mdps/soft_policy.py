@@ -21,7 +21,7 @@ from jax import Array, lax
 from jaxtyping import Float
 from numpyro.distributions import constraints
 
-from ethogram.models.arguments import concretely, is_concrete, refuse, require_integer, require_kind
+from ethogram.models.arguments import concretely, is_concrete, require, require_integer, require_kind
 from ethogram.models.data.state_action_steps import AgentSteps, read_steps
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.mdps.mdp import MDP
@@ -165,11 +165,8 @@ class ActionCounts(dist.Distribution):
 
     arg_constraints: ClassVar[dict] = {}
     pytree_data_fields = ("log_policy", "total")
-    pytree_aux_fields = ("most",)
 
     def __init__(self, log_policy: Any, total: Any, *, validate_args: bool | None = None):
-        # Static here: under a map over draws the totals are traced.
-        self.most = int(np.max(total, initial=0)) if is_concrete(total) else None
         self.log_policy, self.total = jnp.asarray(log_policy), jnp.asarray(total)
         batch = jnp.broadcast_shapes(self.log_policy.shape[:-1], self.total.shape)
         super().__init__(batch, self.log_policy.shape[-1:], validate_args=validate_args)
@@ -186,9 +183,10 @@ class ActionCounts(dist.Distribution):
 
     def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
         """Counts (..., action) that sum to the totals."""
-        chances = jnp.broadcast_to(jnp.exp(self.log_policy), (*self.batch_shape, *self.event_shape))
-        total = jnp.broadcast_to(self.total, self.batch_shape)
-        return dist.MultinomialProbs(chances, total, total_count_max=self.most).sample(key, sample_shape)
+        shape = (*sample_shape, *self.batch_shape, *self.event_shape)
+        total = jnp.broadcast_to(self.total, shape[:-1]).astype(self.log_policy.dtype)
+        probability = jnp.broadcast_to(jnp.exp(self.log_policy), shape)
+        return jax.random.multinomial(key, total, probability).astype(np.int32)
 
 
 def read_demonstrations(mdp: MDP, data: Any, check_transitions: bool = True) -> AgentSteps:
@@ -199,7 +197,7 @@ def read_demonstrations(mdp: MDP, data: Any, check_transitions: bool = True) -> 
             "from_table or from_episodes, or counts (state, action) as an array of integers"
         )
     mdp.require_names_of(data)
-    steps = read_steps(data, mdp.num_states, mdp.num_actions, said=False)
+    steps = read_steps(data, mdp.num_states, mdp.num_actions)
     known = steps.inside & (steps.action >= 0)
     if not known.any():
         raise ValueError(
@@ -285,7 +283,7 @@ def num_experts(demonstrations: Any) -> int | None:
         )
     subject = np.asarray(subject)
     rule = ": number the expert of every demonstration from 0, or leave subject out to pool them"
-    refuse(subject < 0, "demonstrations.subject", subject, rule)
+    require(subject >= 0, "demonstrations.subject", subject, rule)
     return int(np.max(subject, initial=-1)) + 1
 
 
@@ -296,7 +294,7 @@ def _read_counts(mdp: MDP, counts: np.ndarray) -> np.ndarray:
             f"demonstrations has shape {counts.shape}: give counts (state, action), here "
             f"({mdp.num_states}, {mdp.num_actions})"
         )
-    refuse(counts < 0, "demonstrations", counts, ": a count is 0 or more")
+    require(counts >= 0, "demonstrations", counts, ": a count is 0 or more")
     if not counts.any():
         raise ValueError("demonstrations is all 0: give counts with at least one action")
     if mdp.action_mask is not None:

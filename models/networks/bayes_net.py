@@ -21,7 +21,7 @@ import numpyro
 import numpyro.distributions as dist
 from jax.typing import ArrayLike
 
-from ethogram.models.arguments import as_list, read_array, refuse, require_integer, require_number, warn_user
+from ethogram.models.arguments import as_list, read_array, require, require_integer, require_number, warn_user
 from ethogram.models.model_object import model_object, static_field
 from ethogram.models.printing import few_names, printed_as
 
@@ -291,7 +291,7 @@ def _read_table(number: int, table: Any) -> np.ndarray:
         )
     array = array.astype(np.float64)
     wrong = ~(np.isfinite(array) & (array >= 0))
-    refuse(wrong, f"tables[{number}]", array, ": it must be finite and nonnegative")
+    require(~wrong, f"tables[{number}]", array, ": it must be finite and nonnegative")
     return array
 
 

@@ -26,11 +26,10 @@ import numpyro
 import numpyro.distributions as dist
 from jax import Array
 from jax.scipy.linalg import solve_triangular
-from jaxtyping import Float
-from numpyro.distributions import constraints
+from jaxtyping import Bool, Float
 
 from ethogram.models.arguments import concretely, is_concrete, require_integer, require_key
-from ethogram.models.conjugate_model import Exportable
+from ethogram.models.conjugate_model import Entries, Exportable
 from ethogram.models.data.metadata import Metadata
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.mdps.mdp import MDP
@@ -42,7 +41,6 @@ from ethogram.models.mdps.soft_policy import (
     demonstration_value,
     num_experts,
     read_demonstrations,
-    spread,
 )
 from ethogram.models.mdps.soft_values import SoftSolution, soft_values
 from ethogram.models.model_object import model_object, static_field
@@ -50,7 +48,6 @@ from ethogram.models.printing import short_repr
 from ethogram.models.rewards import intent_chain
 from ethogram.models.rewards import kernel as reward_kernel
 from ethogram.models.rewards.intent_chain import IntentChain, SimulatedIntents, SwitchingPolicies
-from ethogram.models.rewards.intent_scores import IntentScores
 from ethogram.models.rewards.kernel import RewardMap
 from ethogram.models.rewards.reward_settings import (
     default_relevance_prior,
@@ -77,6 +74,25 @@ class SimulatedRewards(NamedTuple):
 
     data: Trajectories
     parameters: dict[str, Any]
+
+
+@model_object
+class Demonstrations:
+    """Demonstrations as :meth:`GPIRL.likelihood` reads them.
+
+    Attributes
+    ----------
+    value : (trajectory, time, 2), a state and an action per step, -1 where missing; or counts (state, action).
+    start, lengths : (trajectory,), first state and number of steps; None of counts.
+    expert : (trajectory,), who demonstrates; None where experts are pooled.
+    num_experts : their number.
+    """
+
+    value: Any
+    start: Any = None
+    lengths: Any = None
+    expert: Any = None
+    num_experts: int | None = static_field(default=None)
 
 
 @model_object
@@ -135,6 +151,7 @@ class GPIRL(Exportable):
     ((5, 4), (3,))
     """
 
+    observed_site: ClassVar[str] = "demonstrations"
     label_dims: ClassVar[tuple[str, ...]] = ("intent", "next_intent")
 
     mdp: Any
@@ -252,6 +269,7 @@ class GPIRL(Exportable):
         Parameters
         ----------
         demonstrations : `Trajectories` with states and actions, or counts (state, action); None for the prior alone.
+            The batch of :meth:`entries` is not checked.
         condition : False samples demonstrations with the same first states and lengths; counts with the same totals.
 
         Raises
@@ -259,7 +277,8 @@ class GPIRL(Exportable):
         TypeError, ValueError
             As for :func:`~ethogram.models.mdps.demonstration_counts`. Traced data are not checked.
         """
-        self.check(demonstrations)
+        if not isinstance(demonstrations, Demonstrations):
+            self.check(demonstrations)
         scale = self._hyper("scale", self.scale_prior, ())
         relevance = self._hyper("relevance", self.relevance_prior, (self.num_features,))
         rationality = self._hyper("rationality", self.rationality, ())
@@ -276,7 +295,11 @@ class GPIRL(Exportable):
 
     def _num_rewards(self, demonstrations: Any) -> int | None:
         """Number of intents or of experts; None where there is one reward."""
-        return self.num_intents if self.switches else num_experts(demonstrations)
+        if self.switches:
+            return self.num_intents
+        if isinstance(demonstrations, Demonstrations):
+            return demonstrations.num_experts
+        return num_experts(demonstrations)
 
     def _chain(self) -> IntentChain | None:
         return intent_chain.sample_chain(self.num_intents or 1, self.sticky) if self.switches else None
@@ -312,45 +335,63 @@ class GPIRL(Exportable):
         return numpyro.sample("reward", dist.MultivariateNormal(mean, scale_tril=mapping.noise))
 
     def _observe(self, solution: SoftSolution, data: Any, condition: bool, chain: IntentChain | None) -> None:
-        if not isinstance(data, Trajectories):
-            # Concrete totals stay concrete under a map over draws: their maximum is a shape for new data.
-            total = np.asarray(data).sum(-1) if is_concrete(data) else jnp.sum(data, -1)
-            with numpyro.plate("state", self.mdp.num_states), numpyro.handlers.mask(mask=total > 0):
-                of_states = ActionCounts(solution.log_policy, total)
-                numpyro.sample(
-                    "demonstrations", of_states, obs=spread(data, data.shape) if condition else None
-                )
-            return
-        value = demonstration_value(data)
-        states: Any = data.states
-        parts: dict[str, Any] = {"length": states.shape[1], "lengths": data.lengths, "start": states[:, 0]}
-        if chain is None:
-            acts = SoftPolicy(self.mdp, None, agent=data.subject, **parts, solution=solution)
-        else:
-            acts = SwitchingPolicies(self.mdp, solution.log_policy, chain, **parts)
-        known = concretely(lambda xp, steps: (steps >= 0).all(-1).any(-1), value)
-        with numpyro.plate("trajectory", states.shape[0]), numpyro.handlers.mask(mask=known):
+        entries = self.entries(data)
+        value = entries.batch.value
+
+        def known(xp, value):
+            return value.sum(-1) > 0 if entries.unit == "state" else (value >= 0).all(-1).any(-1)
+
+        informative = numpyro.handlers.mask(mask=concretely(known, value))
+        with numpyro.plate(entries.unit, len(value)), informative:
+            acts = self._demonstrated(solution, entries.batch, chain)
             numpyro.sample("demonstrations", acts, obs=value if condition else None)
 
-    def given_reward(self, demonstrations: Any, *, condition: bool = True) -> None:
-        """Numpyro model of the demonstrations given draws of the sites ``reward`` and ``rationality``."""
-        rationality = self._hyper("rationality", self.rationality, ())
-        count, chain = self._num_rewards(demonstrations), self._chain()
-        shape = (*(() if count is None else (count,)), *self.features.shape[:-1])
-        reward = numpyro.sample("reward", dist.ImproperUniform(constraints.real, (), shape))
-        flat = reward.reshape(*shape[: len(shape) - self.features.ndim + 1], self.num_points)
-        self._observe(self.agent(flat, rationality), demonstrations, condition, chain)
+    def _demonstrated(self, solution: SoftSolution, batch: Demonstrations, chain: IntentChain | None) -> Any:
+        """Distribution of demonstrations, or of counts."""
+        if batch.start is None:
+            return ActionCounts(solution.log_policy, concretely(lambda xp, x: x.sum(-1), batch.value))
+        parts = {"length": batch.value.shape[1], "lengths": batch.lengths, "start": batch.start}
+        if chain is None:
+            return SoftPolicy(self.mdp, None, agent=batch.expert, **parts, solution=solution)
+        return SwitchingPolicies(self.mdp, solution.log_policy, chain, **parts)
 
-    def bound_to(self, data: Any) -> Any:
-        """With several intents, what scores their draws as latent chains; else the model itself."""
-        if not self.switches:
-            return self
-        self.check(data)
-        return IntentScores(self)
+    def entries(self, data: Any) -> Entries:
+        """Trajectories, or the states of counts; sequences where there are several intents."""
+        if isinstance(data, Trajectories):
+            states: Any = data.states
+            shown = (demonstration_value(data), states[:, 0], data.lengths, data.subject)
+            data = Demonstrations(*shown, num_experts(data))
+        elif not isinstance(data, Demonstrations):
+            data = Demonstrations(concretely(lambda xp, x: x, data))
+        unit = "state" if data.start is None else "sequence" if self.switches else "trajectory"
+        return Entries(data.value, data, unit=unit)
 
-    def scoring_model(self) -> Any:
-        """`given_reward`: rewards learned in double precision are scored as they are, not recomputed."""
-        return self.given_reward
+    def likelihood(self, parameters: dict[str, Any], batch: Demonstrations) -> Any:
+        """Distribution of the actions given rewards, which are taken as they are, and not recomputed.
+
+        Parameters
+        ----------
+        parameters : ``reward``; ``rationality`` where it has a prior; ``initial`` and ``transition`` of intents.
+        batch : of :meth:`entries`.
+        """
+        reward = jnp.asarray(parameters["reward"])
+        lead = reward.shape[: reward.ndim - self.features.ndim + 1]
+        solution = self.agent(
+            reward.reshape(*lead, self.num_points), parameters.get("rationality", self.rationality)
+        )
+        chain = IntentChain(parameters["initial"], parameters["transition"]) if self.switches else None
+        return self._demonstrated(solution, batch, chain)
+
+    def needed_sites(self) -> tuple[str, ...]:
+        """The rewards; the rationality where it has a prior; the chain of several intents."""
+        learned = ("rationality",) if isinstance(self.rationality, dist.Distribution) else ()
+        return ("reward", *learned, *(("initial", "transition") if self.switches else ()))
+
+    def informative_steps(self, data: Any) -> Bool[np.ndarray, "entry *time"]:
+        """Which steps have a known action; which states have one, of counts."""
+        if isinstance(data, Trajectories):
+            return np.all(np.asarray(demonstration_value(data)) >= 0, axis=-1)
+        return np.asarray(data).sum(-1) > 0
 
     def check(self, demonstrations: Any) -> None:
         """Raise TypeError or ValueError unless the demonstrations are valid; see :meth:`__call__`."""
@@ -406,11 +447,11 @@ class GPIRL(Exportable):
     def site_layout(self, data: Any = None) -> tuple[dict[str, tuple[str, ...]], dict[str, Any]]:
         """Dims of every site, and coords."""
         pair = ("state", "action")
-        reward = pair[: self.features.ndim - 1]
+        reward, entry = pair[: self.features.ndim - 1], "sequence" if self.switches else "trajectory"
         dims: dict[str, tuple[str, ...]] = {
             "relevance": ("feature",), "u_white": ("inducing",), "u": ("inducing",), "reward_white": ("point",),
             "reward": reward, "centred_reward": reward, "values": ("state",), "policy": pair,
-            "demonstrations": ("trajectory", "time", "part") if isinstance(data, Trajectories) else pair,
+            "demonstrations": (entry, "time", "part") if isinstance(data, Trajectories) else pair,
         }  # fmt: skip
         coords: dict[str, Any] = {"part": ["state", "action"]}
         if self._num_rewards(data) is not None:

@@ -64,7 +64,7 @@ def select_inducing_points(
     """
     require_one_of("kind", kind, KINDS)
     if mdp is None and kind == "examples" and not pairs and isinstance(demonstrations, Trajectories):
-        steps = read_steps(demonstrations, ANY, ANY, said=False)
+        steps = read_steps(demonstrations, ANY, ANY)
         return np.unique(steps.state[steps.inside & (steps.action >= 0)])
     if not isinstance(mdp, MDP):
         raise TypeError(

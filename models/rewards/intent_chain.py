@@ -31,7 +31,7 @@ from ethogram.models.arguments import (
     require_distributions,
     require_integer,
 )
-from ethogram.models.chains.latent_chain import LatentChain
+from ethogram.models.chains.hidden_markov import LatentChain
 from ethogram.models.chains.log_space import safe_log
 from ethogram.models.data.metadata import Metadata
 from ethogram.models.data.trajectories import Trajectories

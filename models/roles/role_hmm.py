@@ -6,7 +6,7 @@ r"""The role HMM: a Bayesian hidden Markov model of the role of each agent, step
 Each agent of each demonstration is one chain; chains are independent given the parameters. With
 ``exclusive="per_sequence"`` each agent keeps one role for a whole demonstration, the roles of a group are distinct,
 and there is no chain; with ``exclusive="per_frame"`` the chains are conditioned on distinct roles in every frame
-(:mod:`ethogram.models.roles.role_couplings`).
+(:mod:`ethogram.models.roles.per_frame`).
 
 Le, Yue, Carr, Lucey (2017), "Coordinated multi-agent imitation learning", supplement. Corrected here: the joint has
 transitions (as printed it is a mixture); the local step uses :math:`\exp E \ln p_0`, and :math:`F_1 = \tilde p_0
@@ -26,13 +26,13 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 from jax import Array
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 
 from ethogram.models.arguments import (
     concretely,
     is_concrete,
     read_reals,
-    refuse,
+    require,
     require_covariance,
     require_integer,
     require_one_of,
@@ -40,9 +40,15 @@ from ethogram.models.arguments import (
 from ethogram.models.chains.conjugate_chain import ChainData, masked_log_likelihood, zero_where_missing
 from ethogram.models.chains.hidden_markov import HiddenMarkov
 from ethogram.models.chains.relabelled_paths import PathPotentials
-from ethogram.models.conjugate_model import ConjugateModel, require_informative
+from ethogram.models.conjugate_model import (
+    ConjugateModel,
+    Entries,
+    EStep,
+    group_size,
+    require_informative,
+    unlabelled,
+)
 from ethogram.models.data import trajectories
-from ethogram.models.data.gaps import require_complete
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.emissions.emission import Emission
 from ethogram.models.families.exponential_family import ConjugateBlock, Known
@@ -51,16 +57,18 @@ from ethogram.models.label_permutations import is_exchangeable
 from ethogram.models.model_object import model_object, static_field
 from ethogram.models.printing import short_repr
 from ethogram.models.quick_jit import quick_jit
-from ethogram.models.roles.distinct_roles import DistinctRoles
-from ethogram.models.roles.exclusive_roles import GroupedChains
 from ethogram.models.roles.log_permanent import MAX_ROLES
-from ethogram.models.roles.role_couplings import COUPLINGS
-from ethogram.models.roles.role_groups import agents_of_groups, grouped_sequences
-from ethogram.models.roles.role_maps import MAX_MAPS
+from ethogram.models.roles.per_frame import MAX_MAPS, PerFrame
+from ethogram.models.roles.per_sequence import PerSequence
+from ethogram.models.roles.role_couplings import IndependentRoles
+from ethogram.models.roles.role_groups import GroupedChains, agents_of_groups, grouped_sequences
 from ethogram.models.roles.role_priors import concentration, probability_rows
 from ethogram.models.roles.starts import start_statistics
 
 __all__ = ["RoleHMM", "Simulated"]
+
+COUPLINGS = {None: IndependentRoles(), "per_sequence": PerSequence(), "per_frame": PerFrame()}
+"""How the roles of a group depend on one another, by the argument `exclusive`."""
 
 STATIONARY = 1e-12
 """Change of the probabilities of roles from one step to the next at which they count as stationary."""
@@ -121,11 +129,6 @@ class RoleHMM(ConjugateModel):
         """Starts that ``init="mixed"`` takes in turn."""
         return self.coupling.start_kinds
 
-    @property
-    def settle_every(self) -> int:  # type: ignore[override]
-        """Iterations from one comparison of ELBOs to the next."""
-        return self.coupling.settle_every
-
     def __post_init__(self):
         count = self.num_roles
         require_integer("num_roles", count, 1)
@@ -173,8 +176,6 @@ class RoleHMM(ConjugateModel):
     def check(self, data: Trajectories) -> None:
         """Raise ValueError or TypeError unless the data fit the model; traced arrays are not checked."""
         trajectories.check(data)
-        if not self.emission.sums_out_missing:
-            require_complete(data, f"a {type(self.emission).__name__} needs")
         self.emission.read(data)
         if self.known_roles and data.states is None:
             raise ValueError(
@@ -183,23 +184,25 @@ class RoleHMM(ConjugateModel):
         if self.known_roles and is_concrete(data.states, data.lengths):
             states = np.asarray(self._roles(data))
             rule = f", but there are num_roles={self.num_roles}"
-            refuse(states >= self.num_roles, "data.states", states, rule)
+            require(states < self.num_roles, "data.states", states, rule)
         if self.coupling.is_joint:
-            agents_of_groups(data, self.num_roles)
-        if self._is_bound(data) and any(name in ("initial", "transition") for name, _ in self.zeros):
-            raise ValueError(
-                f"{agents_of_groups(data, self.num_roles)} agents have over {MAX_MAPS} maps to {self.num_roles} roles: "
-                "their mean field cannot respect forbidden transitions (zeros of initial or transition); give small "
-                "positive concentrations, or fewer roles"
-            )
+            num_agents = agents_of_groups(data, self.num_roles)
+            forbidden = any(name in ("initial", "transition") for name, _ in self.zeros)
+            if forbidden and not self.coupling.is_exact(num_agents, self.num_roles):
+                raise ValueError(
+                    f"{num_agents} agents have over {MAX_MAPS} maps to {self.num_roles} roles: their mean field cannot "
+                    "respect forbidden transitions (zeros of initial or transition); give small positive "
+                    "concentrations, or fewer roles"
+                )
 
     def bind(self, data: Trajectories) -> RoleHMM:
         """The model with the prior that its emission takes from these data."""
         return self._with_emission(self.emission.bind(data, self.num_roles))
 
-    def bound_to(self, data: Trajectories) -> RoleHMM:
-        """The model with what the density of its emission takes from data, besides the parameters."""
-        return self.bind(data) if self.emission.observation_needs_data else self
+    @property
+    def is_bound(self) -> bool:
+        """Whether the density of the emission takes nothing from data, besides the parameters."""
+        return not self.emission.observation_needs_data
 
     def with_prior_of(self, earlier: Any) -> RoleHMM:
         """The model with what its emission would take from the data taken from the emission of `earlier`."""
@@ -218,9 +221,9 @@ class RoleHMM(ConjugateModel):
         """
         observed, lengths = concretely(lambda xp, *x: x, data.observed, data.lengths)
         chains = ChainData(self.emission.arrange(data), observed, lengths, self._roles(data))
-        return self.coupling.arrange(
-            chains, agents_of_groups(data, self.num_roles) if self.coupling.is_joint else 1
-        )
+        if not self.coupling.is_joint:
+            return chains
+        return GroupedChains(chains, agents_of_groups(data, self.num_roles))
 
     def _roles(self, data: Trajectories) -> Array | None:
         """Known roles (sequence, time), -1 where unknown and beyond a length."""
@@ -244,26 +247,16 @@ class RoleHMM(ConjugateModel):
         """
         if isinstance(batch, Trajectories):
             batch = self.arrange(batch)
-        return self.coupling.local_evidence(self, expected, batch, self.carried(batch), 0)[0]
+        return self.coupling.log_normalizer(self, expected, batch)
 
-    def carried(self, batch: ChainData | GroupedChains) -> Any:
-        """What the local step hands on from one iteration to the next, before the first."""
-        return self.coupling.carried(self, batch)
-
-    def local_step(
-        self, expected: dict[str, Any], batch: ChainData | GroupedChains, carried: Any, step: Any
-    ) -> tuple[Array, dict[str, Any], Any]:
-        """Summed log normaliser of a batch, expected statistics, and what is carried on."""
-
-        def evidence(expected):
-            return self.coupling.local_evidence(self, expected, batch, carried, step)
-
-        (value, carried), statistics = jax.value_and_grad(evidence, has_aux=True)(expected)
-        return value, statistics, carried
+    @property
+    def e_step(self) -> EStep:
+        """The exact step; with ``exclusive="per_frame"`` and many maps of agents to roles a mean field."""
+        return self.coupling.e_step(self)
 
     def label_axes(self) -> dict[str, tuple[int, ...]]:
         """Axes of the statistics that roles label; none where the roles of a group are scored jointly."""
-        if self.coupling.is_joint or not self.coupling.has_chain:
+        if self.coupling.is_joint:
             return {}
         return {**dict.fromkeys(self.prior(), (0,)), "transition": (0, 1)}
 
@@ -300,17 +293,6 @@ class RoleHMM(ConjugateModel):
         transition = jnp.broadcast_to(table, (len(step), step.shape[1] - 1, *table.shape))
         return PathPotentials(expected["initial"].concentration, transition, step, batch.lengths)
 
-    def steps_are_costly(self, data: Trajectories) -> bool:
-        """Whether padded steps cost more than a compilation: many maps of agents to roles in every frame."""
-        num_agents = agents_of_groups(data, self.num_roles) if self.coupling.is_joint else 1
-        return self.coupling.is_costly(num_agents, self.num_roles)
-
-    def _is_bound(self, data: Trajectories) -> bool:
-        """Whether local step and density are a bound: a mean field."""
-        return self.coupling.is_joint and not self.coupling.is_exact(
-            agents_of_groups(data, self.num_roles), self.num_roles
-        )
-
     def step_potentials(
         self, expected: dict[str, Any], chains: ChainData
     ) -> Float[Array, "sequence time role"]:
@@ -336,11 +318,40 @@ class RoleHMM(ConjugateModel):
         """
         return start_statistics(self, rng, kind, batches)
 
-    def observation(self, parameters: dict[str, Any], data: Trajectories) -> Any:
-        """Distribution of the observations at given parameters, one batch entry per sequence (or a group)."""
+    def entries(self, data: Trajectories | GroupedChains) -> Entries:
+        """Sequences, or whole groups where roles are exclusive, which then are the batch of :meth:`likelihood`.
+
+        Such a batch, traced or not, is taken in place of data.
+        """
+        if isinstance(data, GroupedChains):
+            value = self.emission.read(data.chains)
+            return Entries(value.reshape(-1, data.num_agents, *value.shape[1:]), data, unit="group")
+        frames = unlabelled(data)._replace(actions=None, stay=None, states=self._roles(data))
+        if not self.coupling.is_joint:
+            return Entries(self.emission.read(data), frames)
+        groups = grouped_sequences(data, self.num_roles)
+        found = self.entries(GroupedChains(frames.take(groups.ravel()), groups.shape[1]))
+        return dataclasses.replace(found, sequences=groups)
+
+    def likelihood(self, parameters: dict[str, Any], batch: Any) -> Any:
+        """Distribution of the observations at given parameters, one batch entry per sequence, or per group.
+
+        Parameters
+        ----------
+        parameters : by site.
+        batch : data, or the batch of :meth:`entries`, which is needed inside jit where roles are exclusive.
+        """
+        if self.coupling.is_joint and isinstance(batch, Trajectories):
+            batch = self.entries(batch).batch
         self._check_covariances(parameters)
-        emission = self.emission.distribution_of(parameters, data)
-        parts = self._by_group(data, data.lengths, data.observed, self._roles(data))
+        grouped = isinstance(batch, GroupedChains)
+        data, size = (batch.chains, batch.num_agents) if grouped else (batch, 1)
+
+        def by_group(xp, *parts):
+            return jax.tree.map(lambda x: x.reshape(-1, size, *x.shape[1:]) if grouped else x, parts)
+
+        emission = self.emission.distribution(parameters, data)
+        parts = concretely(by_group, data.lengths, data.observed, self._roles(data))
         return self.coupling.observation(emission, parameters, *parts)
 
     def _check_covariances(self, parameters: dict[str, Any]) -> None:
@@ -349,25 +360,10 @@ class RoleHMM(ConjugateModel):
             if dims[-1].endswith("next_feature") and is_concrete(parameters[name]):
                 require_covariance(f"parameters[{name!r}] of role ", parameters[name])
 
-    def _by_group(self, data: Trajectories, *parts: Any) -> Any:
-        """Arrays (sequence, ...), or None, as (group, agent, ...) where roles are exclusive."""
-        groups = self.grouped_sequences(data)
-        each = slice(None) if groups is None else groups
-        return concretely(lambda xp, *x: jax.tree.map(lambda part: part[each], x), *parts)
-
-    def log_prob_of_condition(self, parameters: dict[str, Any], data: Trajectories) -> Any:
-        """Log probability (group,) of roles that are distinct in every frame; 0 where this is no condition."""
-        distribution = self.observation(parameters, data)
-        return distribution.log_prob_distinct() if isinstance(distribution, DistinctRoles) else 0.0
-
     def informative_steps(self, data: Trajectories) -> Bool[np.ndarray, "sequence time"]:
         """Which steps are observed, or have a known role."""
         observed, roles = super().informative_steps(data), self._roles(data)
         return observed if roles is None else observed | (np.asarray(roles) >= 0)
-
-    def observed_value(self, data: Trajectories) -> Array:
-        """The observations as the value of :meth:`observation`."""
-        return self._by_group(data, self.emission.read(data))[0]
 
     def site_dims(self) -> dict[str, tuple[str, ...]]:
         """Dims of every parameter site."""
@@ -381,34 +377,30 @@ class RoleHMM(ConjugateModel):
             None if data is None else data.metadata.feature_names
         )
 
-    def joint_sequences(self, batch: ChainData | GroupedChains) -> int:
-        """How many agents a group of the batch has where roles are exclusive, else 1."""
-        return batch.num_agents if isinstance(batch, GroupedChains) else 1
-
-    def grouped_sequences(self, data: Trajectories) -> Int[np.ndarray, "group agent"] | None:
-        """Sequence numbers of each group's agents, in order of appearance, where roles are exclusive, else None."""
-        return grouped_sequences(data, self.num_roles) if self.coupling.is_joint else None
-
-    def __call__(self, data: Trajectories, *, condition: bool = True) -> None:
+    def __call__(self, data: Trajectories | GroupedChains, *, condition: bool = True) -> None:
         """The numpyro model; ``condition=False`` samples the observations, with lengths and masks of the data.
+
+        A bound model also takes the batch of :meth:`entries`, which it does not check.
 
         Sites: ``initial``, ``transition``, those of the emission (``mean`` and ``covariance``, say), and
         ``observations``, with one batch entry per sequence, or a group where roles are exclusive.
         """
-        self.check(data)
-        require_informative(self, data, condition)
-        if condition and self._is_bound(data):
+        model = self
+        if isinstance(data, Trajectories):
+            self.check(data)
+            require_informative(self, data, condition)
+            model = self.bind(data)
+        entries = model.entries(data)
+        num_agents = group_size(entries.batch)
+        if condition and not self.coupling.is_exact(num_agents, self.num_roles):
             raise ValueError(
-                f"{agents_of_groups(data, self.num_roles)} agents have over {MAX_MAPS} maps to {self.num_roles} roles: "
-                'the density of exclusive="per_frame" is a bound, which NUTS cannot sample; fit by ConjugateSVI'
+                f"{num_agents} agents have over {MAX_MAPS} maps to {self.num_roles} roles: the density of "
+                'exclusive="per_frame" is a bound, which NUTS cannot sample; fit by ConjugateSVI'
             )
-        bound = self.bind(data)
-        parameters = sample_parameters(bound.prior(), self.zeros)
-        distribution = bound.observation(parameters, data)
-        name = "group" if self.coupling.is_joint else "sequence"
-        with numpyro.plate(name, distribution.batch_shape[0]):
-            value = self.observed_value(data) if condition else None
-            numpyro.sample("observations", distribution, obs=value)
+        parameters = sample_parameters(model.prior(), self.zeros)
+        distribution = model.likelihood(parameters, entries.batch)
+        with numpyro.plate(entries.unit, distribution.batch_shape[0]):
+            numpyro.sample("observations", distribution, obs=entries.value if condition else None)
 
     def simulate(
         self,
@@ -439,14 +431,16 @@ class RoleHMM(ConjugateModel):
         agent = np.tile(np.arange(num_agents, dtype=np.int32), num_groups)
         group = np.repeat(np.arange(num_groups, dtype=np.int32), num_agents)
         data = Trajectories(None, None, None, each.astype(np.int32), observed, agent=agent, group=group)
+        lead = (
+            (num_groups, agents_of_groups(data, self.num_roles)) if self.coupling.is_joint else (len(each),)
+        )
         x, states = _draw_observations(
-            key_data, self, parameters, *self._by_group(data, data.lengths, observed)
+            key_data, self, parameters, data.lengths.reshape(lead), observed.reshape(*lead, -1)
         )
         if self.coupling.is_joint:
             x = x.reshape(-1, *x.shape[2:])
             states = jnp.where(observed, states.reshape(len(x), -1), -1)
-        x = np.asarray(x[..., None] if self.emission.event_dim == 0 else x)
-        return Simulated(data._replace(observations=x), states, parameters)
+        return Simulated(data._replace(observations=np.asarray(x)), states, parameters)
 
 
 @quick_jit

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 
 from ethogram.models.arguments import concretely, read_reals
 from ethogram.models.families.exponential_family import ConjugateBlock, Dirichlet, Known, PartlyKnown

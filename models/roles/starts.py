@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 from scipy.cluster import vq
 from scipy.spatial.distance import cdist
@@ -13,12 +14,14 @@ from ethogram.models.chains.conjugate_chain import ChainData
 from ethogram.models.families.exponential_family import DirichletCoordinates, expected_statistics
 from ethogram.models.optimal_assignment import optimal_assignment
 from ethogram.models.quick_jit import quick_jit
-from ethogram.models.roles.exclusive_roles import GroupedChains
+from ethogram.models.roles.role_groups import GroupedChains
 
 __all__ = [
     "MAX_SEED_FRAMES",
     "START_KINDS",
+    "chosen_frames",
     "cluster_centres",
+    "frames_on_host",
     "kmeans_plus_plus",
     "label_frames",
     "random_maps",
@@ -69,9 +72,7 @@ def start_statistics(model: Any, rng: np.random.Generator, kind: str, batches: l
         if chain.states is not None:
             np.copyto(label, chain.states, where=np.asarray(chain.states) >= 0)
     observed = [np.asarray(chain.observed) for chain in chains]
-    frames = np.concatenate(
-        [np.asarray(c.observations)[seen] for c, seen in zip(chains, observed, strict=True)]
-    )
+    frames = chosen_frames([chain.observations for chain in chains], observed)
     held = np.concatenate([label[seen] for label, seen in zip(labels, observed, strict=True)])
     statistics = model.emission.label_statistics(rng, frames, held, num_roles)
     if not model.coupling.has_chain:
@@ -87,6 +88,20 @@ def start_statistics(model: Any, rng: np.random.Generator, kind: str, batches: l
         "transition": DirichletCoordinates(transition),
         **statistics,
     }
+
+
+def frames_on_host(observations: Any) -> Any:
+    """Arranged observations as NumPy arrays, NaN where features are missing: one array, or a tuple of them."""
+    return jax.tree.map(np.asarray, observations, is_leaf=lambda x: hasattr(x, "__array__"))
+
+
+def chosen_frames(observations: list[Any], chosen: list[np.ndarray]) -> Any:
+    """The chosen frames (frame, ...) of all batches of arranged observations (sequence, time, ...)."""
+    each = [
+        jax.tree.map(lambda x, some=some: x[some], frames_on_host(own))
+        for own, some in zip(observations, chosen, strict=True)
+    ]
+    return jax.tree.map(lambda *parts: np.concatenate(parts), *each)
 
 
 def _nearest_prior(model: Any, chains: list[ChainData], labels: list[np.ndarray]) -> list[np.ndarray]:
@@ -123,7 +138,7 @@ def rough_labels(
     if sum(counts) == 0:
         return [rng.integers(num_roles, size=seen.shape) for seen in observed]
     features = [
-        emission.start_features(np.asarray(chain.observations), seen)[seen]
+        emission.start_features(frames_on_host(chain.observations), seen)[seen]
         for chain, seen in zip(chains, observed, strict=True)
     ]
     sequence = np.repeat(

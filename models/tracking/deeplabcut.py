@@ -8,6 +8,7 @@ same.
 from __future__ import annotations
 
 import csv
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,6 @@ import numpy as np
 
 from ethogram.models.arguments import require_room
 from ethogram.models.data.file_names import NameRule, Paths, existing_file
-from ethogram.models.data.table_kinds import is_number
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.tracking.pose import AXES, ONE, Poses, read_poses
 
@@ -93,53 +93,46 @@ def _read_file(path: Path) -> Poses:
 
 def _of_csv(path: Path) -> tuple[list[tuple[str, str, str]], Any, Any]:
     """Columns (individual, body part, coordinate), frame numbers, and values (row, column)."""
+    import pandas
+
     with path.open(newline="", encoding="utf-8-sig") as file:
-        rows = list(csv.reader(file))
-    heads: dict[str, list[str]] = {}
-    for row in rows[:4]:
-        if row and row[0] in (*LEVELS, "individuals"):
-            heads[row[0]] = row[1:]
-    if not {*LEVELS} <= heads.keys():
-        raise ValueError(
-            f"{path} is no CSV file of DeepLabCut: its first lines begin with "
-            f"{', '.join(repr(row[0]) if row else 'nothing' for row in rows[:3])}, expected {', '.join(LEVELS)}"
-        )
-    if len({len(names) for names in heads.values()}) > 1:
-        came = ", ".join(f"{len(names)} {level}" for level, names in heads.items())
-        raise ValueError(f"{path} has lines of names of different lengths: {came}; is it whole?")
-    animals = heads.get("individuals", [ONE] * len(heads["coords"]))
-    columns = list(zip(animals, heads["bodyparts"], heads["coords"], strict=True))
-    body = [row for row in rows[len(heads) :] if row]
-    frames = _frames([row[0] for row in body], path)
-    for row in body:
-        if len(row) != len(columns) + 1:
+        rows = list(itertools.islice(csv.reader(file), 4))
+        heads = {row[0]: row[1:] for row in rows if row and row[0] in (*LEVELS, "individuals")}
+        if not {*LEVELS} <= heads.keys():
             raise ValueError(
-                f"{path}, row of frame {row[0]}: {len(row)} entries, expected {len(columns) + 1}"
+                f"{path} is no CSV file of DeepLabCut: its first lines begin with "
+                f"{', '.join(repr(row[0]) if row else 'nothing' for row in rows[:3])}, expected {', '.join(LEVELS)}"
             )
-    text = np.char.strip(np.array([row[1:] for row in body], str).reshape(len(body), len(columns)))
-    text = np.where(text == "", "nan", text)
-    try:
-        values = text.astype(float)
-    except ValueError:
-        at, place = next(at for at in np.ndindex(text.shape) if not is_number(text[at]))
-        column = ".".join(columns[place])
-        raise ValueError(
-            f"{path}, frame {body[at][0]}, {column}: {body[at][1 + place]!r} is no number"
-        ) from None
-    return columns, frames, values
+        if len({len(names) for names in heads.values()}) > 1:
+            came = ", ".join(f"{len(names)} {level}" for level, names in heads.items())
+            raise ValueError(f"{path} has lines of names of different lengths: {came}; is it whole?")
+        animals = heads.get("individuals", [ONE] * len(heads["coords"]))
+        columns = list(zip(animals, heads["bodyparts"], heads["coords"], strict=True))
+        file.seek(0)
+        for line in itertools.islice(file, len(heads), None):  # pandas fills in what a row lacks
+            if line.strip() and line.count(",") != len(columns):
+                came = f"{line.count(',') + 1} entries, expected {len(columns) + 1}"
+                raise ValueError(f"{path}, row of frame {line.partition(',')[0]}: {came}")
+    body = pandas.read_csv(
+        path, skiprows=len(heads), names=range(len(columns) + 1), index_col=0, skipinitialspace=True
+    )
+    numbers = body.apply(pandas.to_numeric, errors="coerce")
+    for row, place in np.argwhere(numbers.isna() & body.notna())[:1]:
+        column, came = ".".join(columns[place]), body.iat[row, place]
+        raise ValueError(f"{path}, frame {body.index[row]}, {column}: {came!r} is no number")
+    return columns, _frames(list(body.index), path), numbers.to_numpy(float)
 
 
 def _of_hdf(path: Path) -> tuple[list[tuple[str, str, str]], Any, Any]:
     """The same of an HDF5 file, which pandas reads by way of PyTables."""
-    try:
-        import pandas
-        import tables  # noqa: F401
-    except ImportError as error:
-        raise ImportError(
-            "HDF5 files of DeepLabCut need pandas and PyTables: pip install 'ethogram[behaviour]'"
-        ) from error
+    import pandas
+
     try:
         frame: Any = pandas.read_hdf(path)
+    except ImportError as error:
+        raise ImportError(
+            "HDF5 files of DeepLabCut need PyTables: pip install 'ethogram[behaviour]'"
+        ) from error
     except Exception as error:
         raise ValueError(f"{path} cannot be read: {error}") from error
     levels = list(getattr(frame, "columns", pandas.Index([])).names)

@@ -92,7 +92,7 @@ def read_movebank(
     if animal is None:
         raise ValueError(
             f"table has none of the columns {', '.join(ANIMALS)}: it does not say which animal a row is of; name a "
-            'column as agent=, or pass agent="file" for a file each'
+            'column as agent=, or pass agent="file" where each has its own file'
         )
     found = columns[animal]
     names = np.zeros(columns.num_rows, object)

@@ -52,7 +52,7 @@ def drawn(enumerated):
     first[1, :2] = first[0, :2]  # only the overlap of labels rests on it
     halves = [sites(order, DRAWS // 2) for order in ([0, 1], [1, 0])]
     draws = {name: np.concatenate([half[name] for half in halves]) for name in halves[0]}
-    model = RoleHMM(2, GaussianEmission(1)).bound_to(data)
+    model = RoleHMM(2, GaussianEmission(1)).bind(data)
     asked = jax.random.key(0), model, draws, data, 2
     kept = sampled_paths(*asked, None)  # the same paths, in the labels of each half
     kept[DRAWS // 2 :] = np.where(kept[DRAWS // 2 :] < 0, -1, 1 - kept[DRAWS // 2 :])

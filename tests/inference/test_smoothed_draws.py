@@ -82,8 +82,8 @@ def test_intents_of_one_draw_are_its_smoothed_marginals():
 
     @jax.jit
     def smoothed(parameters):
-        traces = model.observation(parameters, walks).within_truncation()
-        return traces.smooth(model.observed_value(walks)).state
+        traces = model.likelihood(parameters, walks).within_truncation()
+        return traces.smooth(model.entries(walks).value).state
 
     inferred = infer_intents(one, walks, model=model)
     state = np.asarray(smoothed({n: x[0] for n, x in one.items()}))
@@ -99,7 +99,7 @@ def test_intents_of_one_draw_are_its_smoothed_marginals():
 def test_foreign_objects_are_told_what_is_accepted(data):
     with pytest.raises(
         TypeError,
-        match="ConjugatePosterior, a ConjugateResult, a RefreshedPosterior, numpyro's MCMC after run",
+        match="ConjugatePosterior, a ConjugateResult, a SampledPosterior, numpyro's MCMC after run",
     ):
         infer_roles(object(), data)
     with pytest.raises(TypeError, match="give model=, the AgentMarkov"):

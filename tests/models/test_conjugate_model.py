@@ -10,7 +10,13 @@ import pytest
 
 from ethogram.models.chains.conjugate_chain import ChainEmission
 from ethogram.models.choices.noisy_mdp import NoisyMDP
-from ethogram.models.conjugate_model import ConjugateModel, Exportable, overrides, require_informative
+from ethogram.models.conjugate_model import (
+    ConjugateModel,
+    Exportable,
+    group_size,
+    overrides,
+    require_informative,
+)
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.emissions import CategoricalEmission, GaussianEmission
 from ethogram.models.emissions.emission import Emission
@@ -42,9 +48,8 @@ def test_defaults():
     """Every hook but prior and log_normalizer may be left out."""
     coin, data = Coin(), object()
     assert coin.check(data) is None and coin.check_continues(coin) is None
-    assert coin.bind(data) is coin.bound_to(data) is coin.scoring_model() is coin
-    assert coin.arrange(data) is data and coin.joint_sequences(data) == 1
-    assert coin.grouped_sequences(data) is None
+    assert coin.bind(data) is coin and coin.is_bound
+    assert coin.arrange(data) is data and group_size(data) == 1
     assert coin.site_layout(data) == ({}, {}) and coin.needed_sites() == ()
     assert (coin.start_kinds, coin.observed_site, coin.label_dims) == (
         ("prior",),
@@ -52,12 +57,19 @@ def test_defaults():
         ("state", "next_state"),
     )
     for hook, arguments in {
-        "observation": ({}, data),
-        "observed_value": (data,),
+        "likelihood": ({}, data),
         "start_statistics": (np.random.default_rng(0), "sticky", []),
     }.items():
         with pytest.raises(NotImplementedError, match=f"Coin has no method {hook}"):
             getattr(coin, hook)(*arguments)
+
+
+def test_the_default_local_step_is_exact_and_carries_nothing():
+    """Statistics are the gradient of the log normaliser."""
+    step, expected = Coin().e_step, {"row": Coin().prior()["row"].natural}
+    value, statistics, local = step.step(expected, None, step.init(None), 0)
+    assert (value, local, step.period, step.costly) == (expected["row"].concentration[0], (), 1, False)
+    np.testing.assert_array_equal(statistics["row"].concentration, [1.0, 0.0])
 
 
 def test_default_steps_are_those_of_every_block():
@@ -76,20 +88,18 @@ def test_default_steps_are_those_of_every_block():
     ("base", "name", "hook"),
     [
         (ConjugateModel, "log_normaliser", "log_normalizer"),
-        (ConjugateModel, "obervation", "observation"),
-        (ConjugateModel, "observed_values", "observed_value"),
+        (ConjugateModel, "likelyhood", "likelihood"),
         (ConjugateModel, "check_continue", "check_continues"),
         (ConjugateModel, "divergance", "divergence"),
         (ConjugateModel, "start_kind", "start_kinds"),
         (ConjugateModel, "updates", "update"),
-        (ConjugateModel, "bound_too", "bound_to"),
         (Emission, "chain_weight", "chain_weights"),
         (ChainEmission, "expected_log_likelihoods", "expected_log_likelihood"),
         (CategoricalEmission, "symbol_tabel", "symbol_table"),
         (GaussianEmission, "label_statistic", "label_statistics"),
-        (ConjugateBlock, "log_partitions", "log_partition"),
+        (ConjugateBlock, "divergances", "divergence"),
         (ConjugateBlock, "natral", "natural"),
-        (Dirichlet, "inner_points", "inner_point"),
+        (Dirichlet, "reference_points", "reference_point"),
         (NormalInverseWishart, "expected_statistic", "expected_statistics"),
     ],
 )
@@ -149,7 +159,7 @@ def test_other_names_are_free():
             return 2 * key
 
     assert Walker(3).num_states == 3 and Walker(rate=2.0).rate == 2.0
-    assert not overrides(Runner(), "observation") and overrides(Runner(), "prior")
+    assert not overrides(Runner(), "likelihood") and overrides(Runner(), "prior")
 
 
 def test_a_feature_without_any_value_is_named():

@@ -48,19 +48,19 @@ class Planted(NamedTuple):
 # fmt: off
 PLANTED = (
     # wrong normaliser: K! / A! in place of K! / (K - A)!
-    Planted("number_of_maps", "roles", "models/roles/exclusive_roles.py",
+    Planted("number_of_maps", "roles", "models/roles/per_sequence.py",
             "math.lgamma(num_roles + 1) - math.lgamma(num_roles - num_agents + 1)",
             "math.lgamma(num_roles + 1) - math.lgamma(num_agents + 1)",
-            "models/roles/test_exclusive_roles.py models/roles"),
+            "models/roles/test_per_sequence.py models/roles"),
     # the last transition leads into padding, and its shift counts
     Planted("padding_in_evidence", "roles", "models/chains/forward_backward.py",
             "shifts = jnp.where(alive[1:], transition_shift",
             "shifts = jnp.where(alive[:-1], transition_shift",
             "models/chains/test_markov_chain.py models/chains"),
     # the constant of a Gaussian counts features that are missing
-    Planted("missing_features_normalised", "roles", "models/emissions/gapped_normal.py",
-            "math.log(2 * math.pi) * jnp.sum(~out, axis=-1)",
-            "math.log(2 * math.pi) * size",
+    Planted("missing_features_normalised", "roles", "models/emissions/missing_features.py",
+            "math.log(2 * math.pi) * jnp.sum(~missing, axis=-1)",
+            "math.log(2 * math.pi) * missing.shape[-1]",
             "models/emissions/test_missing_features.py models/emissions"),
     # kappa of q in place of that of p
     Planted("strength_in_divergence", "roles", "models/families/normal_inverse_wishart.py",

@@ -40,6 +40,7 @@ METHODS_OF_ROLES = (
     "import ethogram; from ethogram.fits.systems import system_of; "
     "model = object.__new__(ethogram.RoleHMM); system_of(model).methods(model, None)"
 )
+KERNELS = "import ethogram.models.chains"
 OFFENDERS = (
     "import h5py, jax.numpy; jax.numpy.ones(2) + 1; "
     "jax.config.update('jax_enable_x64', not jax.config.jax_enable_x64)"
@@ -48,11 +49,11 @@ OFFENDERS = (
 
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory) -> list[dict]:
-    """What the process saw after imports of what numpyro and optax do, of the top level, of the methods of one system,
-    of all of the package, and of offenders.
+    """What the process saw after imports of what numpyro and optax do, of the top level, of the kernels of chains, of
+    the methods of one system, of all of the package, and of offenders.
     """
     statements = json.dumps(
-        ["import numpyro, optax", "import ethogram", METHODS_OF_ROLES, EVERYTHING, OFFENDERS]
+        ["import numpyro, optax", "import ethogram", KERNELS, METHODS_OF_ROLES, EVERYTHING, OFFENDERS]
     )
     command = [sys.executable, "-P", "-W", "error", "-c", textwrap.dedent(PROBE), statements]
     answer = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path_factory.mktemp("imports"))
@@ -67,7 +68,7 @@ def theirs(seen) -> dict:
 
 @pytest.fixture
 def ours(seen) -> dict:
-    return seen[3]
+    return seen[4]
 
 
 def test_no_heavy_package_is_imported(ours, theirs):
@@ -80,11 +81,21 @@ def test_no_heavy_package_is_imported(ours, theirs):
 
 
 def test_the_top_level_imports_nothing_and_a_fit_its_own_system(seen):
-    top, roles = ({name for name in each["modules"] if name.startswith("ethogram")} for each in seen[1:3])
+    top, roles = (
+        {name for name in each["modules"] if name.startswith("ethogram")} for each in (seen[1], seen[3])
+    )
     assert top == {"ethogram"}
     others = ("choices", "imitation", "intents", "mdps", "networks", "planning", "rewards")
     packages = {f"ethogram.{layer}.{system}" for layer in ("models", "inference") for system in others}
     assert "ethogram.models.roles" in roles and not packages & roles
+
+
+def test_kernels_of_chains_come_without_models(seen):
+    """Users of numpyro or dynamax may take them alone: argument checks and printing come along, no model does."""
+    modules = {name for name in seen[2]["modules"] if name.startswith("ethogram.models.")}
+    shared = {"arguments", "held_warnings", "hooks", "printing", "quick_jit"}
+    others = {name.split(".")[2] for name in modules} - shared
+    assert others == {"chains"}
 
 
 def test_nothing_is_compiled_and_no_device_is_started(ours, theirs):
@@ -97,5 +108,5 @@ def test_settings_of_jax_are_untouched(ours):
 
 
 def test_the_probe_sees_planted_offenders(seen):
-    assert "h5py" in seen[4]["modules"] and not seen[4]["unchanged"]
-    assert "/jax/core/compile/backend_compile_duration" in seen[4]["compiled"]
+    assert "h5py" in seen[5]["modules"] and not seen[5]["unchanged"]
+    assert "/jax/core/compile/backend_compile_duration" in seen[5]["compiled"]

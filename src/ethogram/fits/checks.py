@@ -40,11 +40,11 @@ def pseudo_residuals(
     """
     x, seen = np.asarray(data.observations, float), np.asarray(data.observed)
     missing = lacking(x, seen) | ~seen[..., None]
-    count = len(next(iter(draws.values())))
+    count, entries = len(next(iter(draws.values()))), model.entries(data)
     below = np.zeros(x.shape)
     for number, part in enumerate(jax.random.split(key, count)):
         at = {name: site[number] for name, site in draws.items()}
-        predicted, simulated = map(np.asarray, _predictions(part, model, at, data))
+        predicted, simulated = map(np.asarray, _predictions(part, model, at, entries.batch, entries.value))
         for feature in range(x.shape[-1]):
             values = np.where(missing[..., feature], 0, x[..., feature])
             for state in range(predicted.shape[-1]):
@@ -66,13 +66,13 @@ def checked(fit: Any, data: Any) -> Any:
             "the state"
         )
     require_free_states(model, data, "pseudo-residuals")
-    return model.bound_to(data)
+    return fit.draws(1).model
 
 
 @quick_jit
-def _predictions(key: Array, model: Any, parameters: Any, data: Any) -> tuple[Array, Array]:
+def _predictions(key: Array, model: Any, parameters: Any, batch: Any, value: Any) -> tuple[Array, Array]:
     """State probabilities (sequence, time, state) before each frame, and samples (sample, state, feature)."""
-    predicted = model.observation(parameters, data).filter(model.observed_value(data)).predicted
+    predicted = model.likelihood(parameters, batch).filter(value).predicted
     samples = model.emission.distribution(parameters).sample(key, (SAMPLES,))
     return predicted, samples.reshape(SAMPLES, predicted.shape[-1], -1)
 
@@ -86,7 +86,8 @@ def chain_checks(
     Where bouts are not geometric, as those of animals seldom are, the second differ.
     """
     keys, size = jax.random.split(key, len(paths)), draws["initial"].shape[-1]
-    made = np.asarray(_made(keys, model, {name: draws[name] for name in model.needed_sites()}, data))
+    needed = {name: draws[name] for name in model.needed_sites()}
+    made = np.asarray(_made(keys, model, needed, model.entries(data).batch))
     numbers = {"share of the frames": _shares, "share of bouts of a single frame": _short}
     return {
         name: [np.stack([of_path(path, size) for path in which]) for which in (paths, made)]
@@ -95,10 +96,10 @@ def chain_checks(
 
 
 @quick_jit(calls=2**8)
-def _made(keys: Array, model: Any, draws: Any, data: Any) -> Array:
+def _made(keys: Array, model: Any, draws: Any, batch: Any) -> Array:
     """Paths (draw, sequence, time) of the chain itself, -1 beyond a length."""
     return jax.lax.map(
-        lambda one: model.observation(one[1], data).sample_with_states(one[0])[1], (keys, draws)
+        lambda one: model.likelihood(one[1], batch).sample_with_states(one[0])[1], (keys, draws)
     )
 
 

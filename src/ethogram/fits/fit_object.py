@@ -43,7 +43,7 @@ class Fit:
     model, data : as given.
     method : of the fit.
     method_reason : why ``"auto"`` took the method; empty where it was given.
-    result : what the algorithm returned: a `ConjugateResult`, a `SampledPosterior`, a `RefreshedPosterior`, an
+    result : what the algorithm returned: a `ConjugateResult`, a `SampledPosterior`, an
         `ImitationResult`, a `RewardFit`, an `IntentFit`, a `MaxEntropyFit` or a `MarginalMAPResult`.
     seconds : of wall time, with compilation.
     code : the call of `ethogram.fit` as Python; empty where there was none.
@@ -186,7 +186,7 @@ class Fit:
             fixed = conjugate or not model.switches_labels()
             reference = None if fixed else self.states(given).probability
             count = self._system.num_states(self)
-            paths = sampled_paths(self._key, model.bound_to(given), draws, given, count, reference)
+            paths = sampled_paths(self._key, model, draws, given, count, reference)
         if given is self.data:
             self._paths.clear()
             self._paths[num_draws] = paths

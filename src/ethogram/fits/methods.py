@@ -269,13 +269,14 @@ def _chains(
     counts = (num_warmup, num_samples, num_chains, progress_bar)
     if (mass := kernel.get("inverse_mass_matrix")) is not None:
         kernel["inverse_mass_matrix"] = jax.tree.map(lambda each: np.asarray(each, float), mass)
-    return run_chains(key, model, data, *counts, settings=kernel, non_centred=non_centred)
+    batch = model.entries(data).batch
+    return run_chains(key, model, batch, *counts, settings=kernel, non_centred=non_centred)
 
 
 def _nuts_of_chains(key: Array, model: Any, data: Any, settings: Mapping[str, Any]) -> SampledPosterior:
-    model = model.bound_to(data)
     model.check(data)
     require_informative(model, data)
+    model = model.bind(data)
     found = SampledPosterior(model, *_chains(key, model, data, settings))
     return _aligned(found, data) if model.switches_labels() else found
 
@@ -291,7 +292,7 @@ def _nuts_of_choices(key: Array, model: Any, data: Any, settings: Mapping[str, A
         kernel.keys() & {"init_strategy", "inverse_mass_matrix"} or isinstance(kernel["dense_mass"], list)
     ):
         problem = problem._replace(unit=_units(problem))
-    found = _chains(key, model, problem.without_names(), kernel, non_centred)
+    found = _chains(key, model, problem, kernel, non_centred)
     sites = {name: site for name, site in found.sites.items() if not name.endswith("_scaled")}
     return SampledPosterior(model, sites, found.statistics)
 

@@ -75,7 +75,7 @@ def require_alike(data: Any, fitted: Any, model: Any) -> None:
 
 def require_free_states(model: Any, data: Any, what: str) -> None:
     """Raise ValueError where a model scores groups jointly, since its roles exclude each other."""
-    if model.grouped_sequences(data) is not None:
+    if model.entries(data).sequences is not None:
         raise ValueError(
             f"roles that exclude each other have no {what} here: give a model without exclusive="
         )

@@ -89,9 +89,9 @@ def _own_predictions(fit: Any, data: Trajectories, steps: int | None = None, num
     """The next steps where the model's distribution of the data forecasts them, as of roles; else simulated data."""
     require_integer("num_draws", num_draws, 1)
     first, draws = fit.draws(1), some_draws(fit, num_draws)
-    if overrides(first.model, "observation"):
+    if overrides(first.model, "likelihood"):
         one = {name: site[0] for name, site in draws.items()}
-        if hasattr(first.model.observation(one, data), "forecast"):
+        if hasattr(first.model.likelihood(one, first.model.entries(data).batch), "forecast"):
             return _forecast_roles(fit, data, 10 if steps is None else steps, num_draws)
     if steps is not None:
         raise TypeError(
@@ -207,12 +207,11 @@ def _role_states(fit: Any, data: Trajectories) -> Any:
 
 
 @quick_jit(calls=2**7, static_argnames="steps")
-def _forecasts(model: Any, data: Any, draws: Any, keys: Any, steps: int) -> Any:
+def _forecasts(model: Any, batch: Any, value: Any, draws: Any, keys: Any, steps: int) -> Any:
     """The next observations, and probabilities of the roles, for each draw."""
-    value = model.observed_value(data)
 
     def one(drawn: Any) -> Any:
-        following = model.observation(drawn[0], data).forecast(drawn[1], value, steps)
+        following = model.likelihood(drawn[0], batch).forecast(drawn[1], value, steps)
         return following.observations, following.state
 
     return jax.lax.map(one, (draws, keys))
@@ -226,7 +225,8 @@ def _forecast_roles(fit: Any, data: Trajectories, steps: int = 10, num_draws: in
     require_free_states(model, data, "forecasts")
     draws = some_draws(fit, num_draws)
     keys = jax.random.split(fit._key, len(next(iter(draws.values()))))
-    observations, probability = _forecasts(model, data, draws, keys, steps)
+    entries = model.entries(data)
+    observations, probability = _forecasts(model, entries.batch, entries.value, draws, keys, steps)
     return RoleForecast(np.asarray(observations), np.asarray(probability).mean(0))
 
 
@@ -251,12 +251,12 @@ def _intent_states(fit: Any, data: Trajectories) -> Any:
 
 
 @quick_jit(calls=2**7)
-def _next_actions(model: Any, data: Any, draws: Any) -> Any:
+def _next_actions(model: Any, batch: Any, value: Any, draws: Any) -> Any:
     """Probabilities of the actions given those before, for each draw."""
 
     def one(draw: Any) -> Any:
-        chain = model.observation(draw, data)
-        predicted = chain.filter(model.observed_value(data)).predicted
+        chain = model.likelihood(draw, batch)
+        predicted = chain.filter(value).predicted
         policy = chain.policy[:, jnp.maximum(chain.states, 0)]  # (intent, sequence, time, action)
         return jnp.einsum("nti,inta->nta", predicted, policy)
 
@@ -266,7 +266,8 @@ def _next_actions(model: Any, data: Any, draws: Any) -> Any:
 def _predict_actions(fit: Any, data: Trajectories) -> Float[np.ndarray, "sequence time action"]:
     model = fit.draws(1).model  # bound to the data of the fit
     model.check(data)
-    return np.asarray(_next_actions(model, data, some_draws(fit, 50))).mean(0)
+    entries = model.entries(data)
+    return np.asarray(_next_actions(model, entries.batch, entries.value, some_draws(fit, 50))).mean(0)
 
 
 def _check_parameters(fit: Any, data: Any) -> None:

@@ -14,7 +14,6 @@ from ethogram.inference.sampled_posterior import SampledPosterior
 from ethogram.models.data.angles import period_of
 from ethogram.models.data.gaps import lacking
 from ethogram.models.data.trajectories import Trajectories
-from ethogram.models.emissions import CategoricalEmission
 from ethogram.models.quick_jit import quick_jit
 from ethogram.plots.axes import axes_or_new, default_title, feature_label, legend_beside, read_names
 from ethogram.plots.colours import SERIES, category_colours
@@ -181,7 +180,7 @@ def score_curve(curve: Any, ax: Any = None, *, unit: str = "roles") -> Any:
 @quick_jit
 def _log_densities(emission: Any, draws: Any, like: Trajectories, values: Any) -> Any:
     """Log densities (draw, value, role) of values at draws of the parameters."""
-    return jax.vmap(lambda draw: emission.distribution_of(draw, like).log_prob(values))(draws)
+    return jax.vmap(lambda draw: emission.distribution(draw, like).log_prob(values))(draws)
 
 
 def role_marginals(
@@ -212,8 +211,7 @@ def role_marginals(
         raise TypeError(
             f"posterior is of a {type(model).__name__}, which has no emission: give that of a RoleHMM"
         )
-    symbols = isinstance(model.emission, CategoricalEmission)  # a single feature, which is no vector
-    if not model.emission.sums_out_missing and not symbols:
+    if model.emission.order:
         raise ValueError(
             f"a {type(model.emission).__name__} cannot sum out the other features: it has no marginals"
         )
@@ -252,8 +250,8 @@ def role_marginals(
         draws = posterior.sample(jax.random.key(0), DRAWS)
     else:
         draws = jax.tree.map(lambda site: np.asarray(site)[None], posterior.mean())
-    given = points[:, None].astype(np.int32) if symbols else frames.astype(jnp.result_type(float))
-    density = np.exp(np.asarray(_log_densities(model.emission, draws, like, given))).mean(0)
+    frames = frames.astype(jnp.result_type(float))
+    density = np.exp(np.asarray(_log_densities(model.emission, draws, like, frames))).mean(0)
     share = np.asarray(probability, float)[seen].mean(axis=0)
     style: dict[str, Any] = {"marker": "o", "markersize": 3} if whole else {}
     named = [f"role {role}" for role in range(len(share))] if names is None else read_names(names, len(share))

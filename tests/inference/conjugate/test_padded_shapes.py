@@ -111,3 +111,12 @@ def test_padding_is_zeros_at_the_end_of_both_axes():
     assert padded["step"].shape == (4, 5) and padded["step"].sum() == 15
     np.testing.assert_array_equal(padded["length"], [3, 2, 0, 0])
     assert padded["none"] is None
+
+
+def test_time_is_not_guessed():
+    """An array (sequence, feature) was taken for one of steps where it had as many features."""
+    batch = {"step": np.zeros((2, 3, 4)), "kind": np.zeros((2, 4))}
+    with pytest.raises(
+        ValueError, match=r"different steps, \['kind'\] with 4, \['step'\] with 3: their axes"
+    ):
+        pad_batch(batch, 4, 5)

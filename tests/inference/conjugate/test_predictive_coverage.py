@@ -41,7 +41,7 @@ def replicates(key, posterior, one):
     """A new sequence (draw, time) from the model at every posterior draw."""
     draws = posterior.sample(key, NUM_DRAWS)
     keys = jax.random.split(key, NUM_DRAWS)
-    return jax.vmap(lambda key, at: posterior.model.observation(at, one).sample(key))(keys, draws)[:, 0, :, 0]
+    return jax.vmap(lambda key, at: posterior.model.likelihood(at, one).sample(key))(keys, draws)[:, 0, :, 0]
 
 
 @pytest.mark.slow

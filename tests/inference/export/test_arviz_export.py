@@ -394,7 +394,7 @@ def groups_of(tree):
 
 def test_nothing_is_scored_or_simulated_unless_asked(fit, data, monkeypatch):
     """Any pass over the data would go through chunks of draws."""
-    monkeypatch.setattr("ethogram.inference.export.pointwise.over_chunks", None)
+    monkeypatch.setattr("ethogram.inference.export.pointwise.chunks_of", None)
     lean = to_arviz(fit, data, num_draws=10)
     assert groups_of(lean) == {"posterior", "fit_stats", "observed_data", "constant_data"}
 

@@ -1,8 +1,9 @@
-"""Samplers and guides of numpyro as ArviZ is given them, on models that are just functions too."""
+"""Samplers and guides of numpyro as ArviZ is given them, on models of one's own too."""
 
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -16,16 +17,36 @@ from numpyro.infer.svi import SVIRunResult
 from scipy.stats import bernoulli
 
 from ethogram.inference.export.arviz_export import to_arviz
+from ethogram.models.conjugate_model import Exportable
 from ethogram.models.data.trajectories import Metadata, Trajectories
 from ethogram.models.emissions import CategoricalEmission, GaussianEmission
+from ethogram.models.model_object import model_object
 from ethogram.models.roles.role_hmm import RoleHMM
 
 
-def coin(data, *, condition=True):
-    share = numpyro.sample("share", dist.Beta(2.0, 1.0))
-    with numpyro.plate("sequence", data.num_sequences):
-        each = dist.Bernoulli(share).expand([data.actions.shape[1]]).to_event(1)
-        numpyro.sample("actions", each, obs=jnp.asarray(data.actions) if condition else None)
+@model_object
+class Coin(Exportable):
+    """A numpyro model of one's own, with its likelihood."""
+
+    observed_site: ClassVar[str] = "actions"
+
+    def __call__(self, data, *, condition=True):
+        share = numpyro.sample("share", dist.Beta(2.0, 1.0))
+        entries = self.entries(data)
+        with numpyro.plate("sequence", data.num_sequences):
+            each = self.likelihood({"share": share}, entries.batch)
+            numpyro.sample("actions", each, obs=jnp.asarray(entries.value) if condition else None)
+
+    def likelihood(self, parameters, batch):
+        return dist.Bernoulli(parameters["share"]).expand(batch.actions.shape).to_event(1)
+
+
+coin = Coin()
+
+
+def plain(data):
+    """The same as a function."""
+    return coin(data)
 
 
 COINS = Trajectories.from_list(actions=[[1, 0, 1], [0, 1, 1]], metadata=Metadata(name="coins"))
@@ -73,7 +94,7 @@ def test_mcmc_keeps_its_chains_and_statistics(mcmc):
 
 
 @pytest.mark.slow
-def test_draws_of_a_guide_and_plates_of_any_numpyro_model_are_read():
+def test_draws_of_a_guide_are_read():
     guide = AutoNormal(coin)
     svi = SVI(coin, guide, numpyro.optim.Adam(0.1), Trace_ELBO())
     result = svi.run(jax.random.key(10), 20, COINS, progress_bar=False)
@@ -93,7 +114,9 @@ def test_draws_of_a_guide_and_plates_of_any_numpyro_model_are_read():
     new = tree["posterior_predictive"]["actions"]
     assert new.dims == ("chain", "draw", "sequence", "time") and new.shape == (1, 7, 2, 3)
     assert tree["fit_stats"]["elbo"].shape == (20,)
-    with pytest.raises(ValueError, match="needs a model with the hooks observation"):
+    with pytest.raises(
+        ValueError, match='"step" needs a latent chain, but the observations of Coin are Independent'
+    ):
         to_arviz(result, COINS, model=coin, guide=guide, log_likelihood="step")
 
 
@@ -103,13 +126,19 @@ def test_actions_are_the_observed_data_where_nothing_is_asked_of_the_model(mcmc)
     assert set(tree["constant_data"].data_vars) == {"lengths", "observed"}
 
 
-def test_latent_sites_without_draws_are_refused(mcmc):
-    def other(data, *, condition=True):
-        numpyro.sample("bias", dist.Normal(0.0, 1.0))
-        coin(data, condition=condition)
+def test_sites_without_draws_are_refused(mcmc):
+    with pytest.raises(ValueError, match="result has no site initial and no transition and no probability"):
+        data = Trajectories.from_list(list(COINS.actions[..., None]))
+        to_arviz(mcmc, data, model=RoleHMM(2, CategoricalEmission(2)), align=False, log_likelihood="sequence")
 
-    with pytest.raises(ValueError, match="result has no draws of bias"):
-        to_arviz(mcmc, COINS, model=other, log_likelihood="sequence")
+
+def test_of_plain_functions_draws_are_exported_and_nothing_is_scored(mcmc):
+    tree = to_arviz(mcmc, COINS, model=plain)
+    assert tree["posterior"]["share"].shape == (2, 30) and set(tree["observed_data"].data_vars) == {"actions"}
+    with pytest.raises(
+        TypeError, match=r"model is plain, which is no model of ethogram: .* arviz.from_numpyro"
+    ):
+        to_arviz(mcmc, COINS, model=plain, log_likelihood="sequence")
 
 
 @pytest.mark.slow

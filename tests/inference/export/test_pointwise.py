@@ -20,13 +20,13 @@ def test_groups_keep_the_order_of_the_data():
     symbols = np.repeat(roles[:, None], 3, axis=1)
     data = Trajectories.from_list(list(symbols[..., None]), states=list(symbols), group=group)
     model = RoleHMM(2, CategoricalEmission(2), exclusive="per_sequence", known_roles=True)
-    np.testing.assert_array_equal(model.grouped_sequences(data), [[0, 3], [1, 2]])
-    assert model.joint_sequences(model.arrange(data)) == 2
+    np.testing.assert_array_equal(model.entries(data).sequences, [[0, 3], [1, 2]])
+    assert model.arrange(data).num_agents == 2
     pointwise = Pointwise(model, {"probability": np.eye(2)[None]}, data)
     np.testing.assert_array_equal(pointwise.predictive(jax.random.key(0))[0].reshape(4, 3), symbols)
     # One map of the two that are possible in each group, and symbols of probability one.
     np.testing.assert_allclose(pointwise.log_likelihood(), np.full((1, 2), -np.log(2)), rtol=1e-12)
-    assert RoleHMM(2, CategoricalEmission(2)).grouped_sequences(data) is None
+    assert RoleHMM(2, CategoricalEmission(2)).entries(data).sequences is None
 
 
 @pytest.mark.slow

@@ -61,11 +61,11 @@ def decoded(fitted):
 
     @jax.jit
     def read(model, parameters, value):
-        trace = model.observation(parameters, fitted.data)
+        trace = model.likelihood(parameters, fitted.data)
         within = trace.within_truncation().change_probability(value)
         return trace.change_probability(value), within, trace.most_likely_path(value).path
 
-    found = read(model, fitted.result.posterior.mean(), model.observed_value(fitted.data))
+    found = read(model, fitted.result.posterior.mean(), model.entries(fitted.data).value)
     return SimpleNamespace(**dict(zip(("change", "within", "path"), map(np.asarray, found), strict=True)))
 
 

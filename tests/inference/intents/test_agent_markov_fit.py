@@ -67,7 +67,7 @@ def test_moves_of_the_best_restarts_end_at_one_intent_and_resume(walks, tmp_path
 
 @jax.jit
 def scored(model, parameters, data):
-    return model.observation(parameters, data).log_prob(model.observed_value(data))
+    return model.likelihood(parameters, data).log_prob(model.entries(data).value)
 
 
 def log_beta(rows):

@@ -73,8 +73,8 @@ def test_numbers_out_of_range_are_named_by_all_that_read_data_under_a_fit(fitted
         lambda: infer_intents(draws, wrong, model=model),
         lambda: heldout_log_likelihood(result.posterior, wrong),
         lambda: ethogram.to_arviz(result, wrong, num_draws=1),
-        lambda: model.observation(mean, wrong).smooth(model.observed_value(wrong)),
-        lambda: model.observation(mean, wrong).log_prob(changed),
+        lambda: model.likelihood(mean, wrong).smooth(model.entries(wrong).value),
+        lambda: model.likelihood(mean, wrong).log_prob(changed),
         lambda: model(wrong),
     )
     for reader in readers:

@@ -57,7 +57,7 @@ def after(fitted):
 
 @jax.jit
 def filtered(model, parameters, data):
-    return model.observation(parameters, data).filter(model.observed_value(data))
+    return model.likelihood(parameters, data).filter(model.entries(data).value)
 
 
 def test_the_filter_of_the_whole_trace(fitted, after):

@@ -46,7 +46,8 @@ def test_200_random_costs_equal_brute_force(square):
                 optimal_assignment(cost)
             continue
         role, total, margin = optimal_assignment(cost)
-        assert tuple(role) == expected[0]
+        assert len(set(role)) == len(role) and math.fsum(cost[np.arange(len(role)), role]) == expected[1]
+        assert tuple(role) == expected[0] or expected[2] == 0
         assert float(total) == expected[1]
         assert float(margin) == expected[2]
         ties += expected[2] == 0
@@ -73,12 +74,11 @@ def test_one_possible_map_has_an_infinite_margin():
     assert optimal_assignment(np.zeros((2, 0, 3))).margin.tolist() == [math.inf, math.inf]
 
 
-def test_equal_agents_tie_and_keep_their_order():
+def test_equal_agents_tie():
     rows = np.tile(np.random.default_rng(1).normal(size=6) / 3, (4, 1))
     role, _, margin = optimal_assignment(rows)
-    assert list(role) == sorted(np.argsort(rows[0])[:4])
+    assert sorted(role) == sorted(np.argsort(rows[0])[:4])
     assert margin == 0
-    assert list(optimal_assignment(np.zeros((3, 5))).role) == [0, 1, 2]
 
 
 @pytest.mark.parametrize(

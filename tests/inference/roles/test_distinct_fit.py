@@ -21,7 +21,7 @@ from ethogram.inference.roles import duplicate_share, infer_roles
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.emissions import GaussianEmission
 from ethogram.models.families.exponential_family import Known, expected_statistics
-from ethogram.models.roles import RoleHMM, role_couplings
+from ethogram.models.roles import RoleHMM, per_frame
 from ethogram.models.roles.role_sets import log_prob_distinct
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -56,7 +56,7 @@ def simulated():
 @pytest.fixture
 def mean_field(monkeypatch):
     """Any maps are too many. Compiled programs do not see that: only models of `with_weight` are used with it."""
-    monkeypatch.setattr(role_couplings, "MAX_MAPS", 1)
+    monkeypatch.setattr(per_frame, "MAX_MAPS", 1)
 
 
 def fit(model, data, num_steps=9, **options):
@@ -132,11 +132,11 @@ def test_steps_of_a_mean_field_are_bounds_that_rise(simulated, mean_field):
     data, _ = simulated
     model = with_weight(1e7)
     batch = model.arrange(data)
-    step = jax.jit(lambda blocks, *rest: model.local_step(expected_statistics(blocks), batch, *rest))
-    blocks, nothing, values = model.prior(), model.carried(batch), []
-    carried = nothing
+    step = jax.jit(lambda blocks, *rest: model.e_step.step(expected_statistics(blocks), batch, *rest))
+    blocks, nothing, values = model.prior(), model.e_step.init(batch), []
+    local = nothing
     for number in (1, 2, 3):  # from nothing at all; the third may start anew
-        value, statistics, carried = step(blocks, carried, number)
+        value, statistics, local = step(blocks, local, number)
         values.append(float(value))
     exact = exact_evidence(data)
     assert (np.diff(values) >= -1e-9).all() and values[-1] > values[0]

@@ -6,8 +6,8 @@ import jax
 import numpy as np
 import pytest
 
+from ethogram.models.chains.batching import chunk_size
 from ethogram.models.chains.conjugate_chain import ChainData, conjugate_log_normalizer, masked_log_likelihood
-from ethogram.models.chains.markov_chain import chunk_size
 from ethogram.models.families.exponential_family import expected_statistics
 
 

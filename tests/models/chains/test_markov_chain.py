@@ -9,13 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ethogram.models.chains.markov_chain import (
-    chunk_size,
-    entropy,
-    expected_counts,
-    log_normalizer,
-    marginals,
-)
+from ethogram.models.chains.batching import chunk_size
+from ethogram.models.chains.markov_chain import entropy, expected_counts, log_normalizer, marginals
 
 DOUBLE = {"rtol": 1e-11, "atol": 1e-11}
 SINGLE = {"rtol": 3e-6, "atol": 2e-5}
@@ -38,9 +33,6 @@ def close(actual, desired, **tolerance):
     jax.tree.map(functools.partial(np.testing.assert_allclose, **tolerance), actual, desired)
 
 
-posterior = jax.jit(marginals, static_argnames="method")
-
-
 def beyond_length(chains, value):
     """The same chains with that value in all that varies by step, beyond the length."""
     beyond = np.arange(chains.log_likelihood.shape[2]) >= chains.length[..., None]
@@ -55,32 +47,27 @@ def finite_part(value):
     return jnp.where(value > -jnp.inf, value, 0)
 
 
-@functools.partial(jax.jit, static_argnames="method")
-def everything(chains, cotangent, method):
+@jax.jit
+def everything(chains, cotangent):
     """Value, gradient under the cotangent, marginals, entropy and summed counts, in one compilation."""
 
     def weighted(*potentials):
-        value = log_normalizer(*potentials, chains.length, method=method)
+        value = log_normalizer(*potentials, chains.length)
         return jnp.sum(cotangent * value), value
 
     gradient, value = jax.grad(weighted, argnums=(0, 1, 2), has_aux=True)(*chains[:3])
-    summed = expected_counts(*chains) if method == "scan" and chains.log_transition.ndim < 5 else None
-    return value, gradient, marginals(*chains, method=method), entropy(*chains, method=method), summed
+    summed = expected_counts(*chains) if chains.log_transition.ndim < 5 else None
+    return value, gradient, marginals(*chains), entropy(*chains), summed
 
 
-SLOW = [
-    pytest.param(*case, marks=pytest.mark.slow) for case in (("driven", "scan"), ("fixed", "associative"))
-]
-
-
-@pytest.mark.parametrize(("kind", "method"), [("fixed", "scan"), *SLOW])
-def test_every_quantity_equals_enumeration(problems, kind, method):
+@pytest.mark.parametrize("kind", ["fixed", pytest.param("driven", marks=pytest.mark.slow)])
+def test_every_quantity_equals_enumeration(problems, kind):
     chains, truth = problems[kind]
     cotangent = np.random.default_rng(1).normal(size=chains.length.shape)
     padded = beyond_length(chains, np.nan)
     assert np.isneginf(truth.log_normalizer).sum() > 4, "too few impossible problems"
 
-    value, gradient, posterior, spread, summed = everything(padded, cotangent, method)
+    value, gradient, posterior, spread, summed = everything(padded, cotangent)
     close(value, truth.log_normalizer, **DOUBLE)
     close(tuple(posterior), (truth.log_normalizer, truth.state, truth.pair), **DOUBLE)
     close(spread, truth.entropy, **DOUBLE)

@@ -108,12 +108,6 @@ def test_every_door_checks_before_it_compiles(door, compilations):
     assert compilations == []
 
 
-@pytest.mark.parametrize("door", [log_normalizer, marginals, entropy])
-def test_an_unknown_method_is_named(door):
-    with pytest.raises((ValueError, TypeError), match="method"):
-        door(*good(), method="parallel")
-
-
 def test_what_stands_beyond_a_length_is_not_read():
     potentials = with_entry(2, (1, 3, 0), np.nan)
     assert chain_potentials(*potentials).length.tolist() == [[5, 3, 1, 0]]

@@ -159,6 +159,11 @@ def test_durations_of_python_are_times():
         (
             "0001-01-01T00:00+05:00",
             ValueError,
+            "times has 0000-12-31T19:00:00.000000: nanoseconds of 64 bits hold",
+        ),
+        (
+            datetime.datetime(1, 1, 1, tzinfo=datetime.timezone(datetime.timedelta(hours=5))),
+            ValueError,
             "column 't' has dates that are before the year 1 or after 9999",
         ),
     ],

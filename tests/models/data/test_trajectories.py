@@ -1,10 +1,12 @@
 """The container: checks, masks, choosing, buckets, splits, and life under JAX transformations."""
 
 import dataclasses
+import tracemalloc
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas
 import pytest
 import xarray
 from hypothesis import given, settings
@@ -303,3 +305,27 @@ def test_a_sequence_without_an_observed_frame_is_named(reader):
     with pytest.warns(UserWarning, match=f"^{named} no observed frame: it tells fits and scores nothing"):
         data = read()
     assert data.observed.any(axis=1).tolist() == [True, False]
+
+
+@pytest.mark.parametrize("kind", ["arrays", "table"])
+def test_short_sequences_take_at_most_three_times_their_memory(kind):
+    rows = np.random.default_rng(0).normal(size=(20_000, 10, 2))
+    if kind == "arrays":
+        source, own = list(rows), rows.nbytes
+    else:
+        number, time = np.divmod(np.arange(200_000), 10)
+        source = pandas.DataFrame(
+            {"id": number, "t": time, "x": rows[..., 0].ravel(), "y": rows[..., 1].ravel()}
+        )
+        own = source.memory_usage().sum()
+    tracemalloc.start()
+    try:
+        if kind == "arrays":
+            data = Trajectories.from_list(source)
+        else:
+            data = Trajectories.from_table(source, sequence="id", time="t", features=["x", "y"])
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    np.testing.assert_array_equal(data.observations, rows)
+    assert peak <= 3 * own + 2**20  # what does not grow with the rows

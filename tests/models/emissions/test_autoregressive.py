@@ -135,8 +135,8 @@ def test_exclusive_roles_sum_over_maps(exclusive):
             steps = np.arange(frames)
             total.append(weight + each[one, steps, path].sum() + each[other, steps, 1 - path].sum())
         against.append(np.logaddexp.reduce(total))
-    value = model.observed_value(DATA)
-    found = jax.jit(lambda p: model.observation(p, DATA).log_prob(value))(PARAMETERS)
+    value = model.entries(DATA).value
+    found = jax.jit(lambda p: model.likelihood(p, DATA).log_prob(value))(PARAMETERS)
     np.testing.assert_allclose(found, against, rtol=1e-10)
 
 
@@ -160,7 +160,7 @@ def test_expected_log_density_is_a_mean_over_draws():
         np.testing.assert_allclose(one, other, atol=1e-10)
     found = np.asarray(value)[1, 2:4]
     block, x = prior["coefficients_covariance"], np.asarray(DATA.observations)[1] - np.asarray(emission.mean)
-    coefficients, covariance = block.draw_on_host(np.random.default_rng(0), 4000)
+    coefficients, covariance = block.sample_numpy(np.random.default_rng(0), 4000)
     for t in (2, 3):
         past = np.concatenate([x[t - 1], x[t - 2], [1.0]])
         gap = x[t] - coefficients @ past

@@ -32,17 +32,14 @@ def close(actual, desired, rtol=1e-9, atol=1e-9):
 
 
 def frames_of(cases, name, shape, seed=0):
-    """Frames (..., feature) and the same as the emission reads them."""
-    frames = cases.random_frames(np.random.default_rng(seed), name, shape)
-    return frames, frames[..., 0] if name == "categorical" else frames
+    """Frames (..., feature)."""
+    return cases.random_frames(np.random.default_rng(seed), name, shape)
 
 
-def arranged(emission, read):
-    """Frames (..., feature), or symbols (...), in the form that the expected log likelihood takes."""
-    if isinstance(emission, CategoricalEmission):
-        return read
-    flat = read.reshape(1, -1, read.shape[-1])
-    return np.asarray(emission.arrange(data_of(flat))).reshape(read.shape)
+def arranged(emission, frames):
+    """Frames (..., feature) in the form that the expected log likelihood takes."""
+    flat = np.asarray(emission.arrange(data_of(frames.reshape(1, -1, frames.shape[-1]))))
+    return flat.reshape(frames.shape[:-1] + flat.shape[2:])
 
 
 @jax.jit
@@ -75,11 +72,10 @@ def test_expected_log_likelihood_and_its_gradient(cases, oracle, name, double):
         emission, q, blocks = fitted(cases, oracle, name)
         if not double:
             blocks = jax.tree.map(lambda x: x.astype(np.float32), blocks)
-        frames, read = frames_of(cases, name, (3, 4))
+        frames = frames_of(cases, name, (3, 4))
         num_states = len(q.initial)
         weight = np.random.default_rng(1).random((3, 4, num_states))
-        given = read if read.dtype.kind == "i" else read.astype(np.float64 if double else np.float32)
-        given = arranged(emission, given)
+        given = arranged(emission, frames.astype(np.float64 if double else np.float32))
         value, statistics = value_and_statistics(emission, blocks, given, weight)
     assert {x.dtype for x in jax.tree.leaves((value, statistics))} == {
         np.dtype(np.float64 if double else np.float32)
@@ -108,15 +104,15 @@ def test_distribution_is_scipys(cases, oracle, name):
     with jax.enable_x64(True):
         case = cases.make(name)
         emission, num_states = case.model.emission, case.model.num_roles
-        frames, read = frames_of(cases, name, (5,), seed=3)
+        frames = frames_of(cases, name, (5,), seed=3)
         p = cases.draw_emission(name, case.prior.emission, np.random.default_rng(9), 1)
         p = {key: x[0] for key, x in p.items()}
         assert {key: x.ndim for key, x in p.items()} == {
             key: len(dims) for key, dims in emission.site_dims.items()
         }
-        distribution, actual = density(emission, p, np.expand_dims(read, 1))
+        distribution, actual = density(emission, p, frames[:, None])
         assert distribution.batch_shape == (num_states,)
-        assert len(distribution.event_shape) == emission.event_dim
+        assert distribution.event_shape == (emission.num_features,)
     normal = stats.multivariate_normal.logpdf
     scipys = {
         "gaussian": lambda k: normal(frames, p["mean"][k], p["covariance"][k]),
@@ -137,9 +133,9 @@ def test_label_statistics_are_sums_over_labelled_frames(cases, oracle, name):
     """An empty state has none; a mixture deals the frames of a state out to its components."""
     with jax.enable_x64(True):
         emission, q, _ = fitted(cases, oracle, name)
-        frames, read = frames_of(cases, name, (40,), seed=4)
+        frames = frames_of(cases, name, (40,), seed=4)
         labels = np.random.default_rng(5).integers(0, 2, 40)
-        given = arranged(emission, read)
+        given = arranged(emission, frames)
         actual = emission.label_statistics(np.random.default_rng(6), given, labels, 3)
     weight = (labels[:, None] == np.arange(3)).astype(float)
     if name == "mixture":
@@ -299,7 +295,7 @@ def test_data_that_do_not_fit_are_refused(emission, x, error, message):
 def test_missing_frames_may_hold_anything():
     """Symbols and counts outside their range, where not observed."""
     data = data_of(SYMBOLS * 100 - 50)._replace(observed=np.zeros((1, 3), bool))
-    assert CategoricalEmission(2).read(data).shape == (1, 3)
+    assert CategoricalEmission(2).arrange(data).shape == (1, 3)
     assert BinomialEmission(2).read(data).shape == (1, 3, 1)
 
 
@@ -339,7 +335,7 @@ def test_known_components_of_a_mixture_are_held():
         (CategoricalEmission(3), {"symbol_table"}),
         (GaussianEmission(2), {"chain_features", "chain_weights"}),
         (BinomialEmission(5), set()),
-        (KnownCovarianceEmission(np.eye(2)), set()),
+        (KnownCovarianceEmission(np.eye(2)), {"chain_features", "chain_weights"}),
         (GaussianMixtureEmission(1, 2), set()),
     ],
 )

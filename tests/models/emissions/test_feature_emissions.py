@@ -138,7 +138,7 @@ def test_a_product_is_the_sum_of_its_parts():
     @jax.jit
     def found(prior, given, sites, x):
         of_q = emission.expected_log_likelihood(expected_statistics(prior), given)
-        return of_q[0], emission.distribution_of(sites, data).log_prob(x)
+        return of_q[0], emission.distribution(sites, data).log_prob(x)
 
     for each in found(emission.prior(2), model.arrange(data).observations, sites, x[0][:, None]):
         np.testing.assert_allclose(each, expected, rtol=1e-6)

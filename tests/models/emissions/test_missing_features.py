@@ -16,6 +16,7 @@ from ethogram.inference.conjugate.posterior import ConjugatePosterior, Conjugate
 from ethogram.inference.conjugate.score_curve import heldout_log_likelihood
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.emissions import (
+    AutoregressiveGaussianEmission,
     BinomialEmission,
     GaussianEmission,
     GaussianMixtureEmission,
@@ -23,8 +24,7 @@ from ethogram.models.emissions import (
 )
 from ethogram.models.emissions.data_prior import data_moments
 from ethogram.models.emissions.emission import interpolated
-from ethogram.models.emissions.gapped_normal import GappedNormal
-from ethogram.models.emissions.missing_features import Gapped, blocks_of, filled_in, gapped
+from ethogram.models.emissions.missing_features import Gapped, MarginalNormal, blocks_of, filled_in, gapped
 from ethogram.models.families.exponential_family import expected_statistics, natural_step, total_kl
 from ethogram.models.roles.role_hmm import RoleHMM
 
@@ -94,12 +94,12 @@ def test_log_evidence_is_the_sum_over_paths_of_conditionals(name):
         for own in step
     ]
     parameters = {"initial": pi, "transition": a} | sites
-    value = model.observed_value(data)
+    value = model.entries(data).value
 
     @jax.jit
     @functools.partial(jax.value_and_grad, has_aux=True)
     def densities(parameters):
-        each = model.observation(parameters, data).log_prob(value)
+        each = model.likelihood(parameters, data).log_prob(value)
         return each.sum(), each
 
     (total, each), slopes = densities(parameters)
@@ -115,7 +115,7 @@ def test_density_of_gaps_for_every_entry_of_a_batch():
     mean, covariance = rng.normal(size=(2, 3)), random_covariances(rng, 2)
     x = np.stack([FRAMES, FRAMES[::-1]], axis=1)
     expected = [[log_density(row[k], mean[k], covariance[k]) for k in range(2)] for row in x]
-    found = jax.jit(lambda x: GappedNormal(mean, covariance, 8).log_prob(x))(x)
+    found = jax.jit(lambda x: MarginalNormal(mean, covariance, 8).log_prob(x))(x)
     np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
@@ -127,7 +127,7 @@ def test_traced_data_may_or_may_not_have_gaps():
 
     @jax.jit
     def densities(x):
-        return emission.distribution_of(sites, data._replace(observations=x[None])).log_prob(x[:, None])
+        return emission.distribution(sites, data._replace(observations=x[None])).log_prob(x[:, None])
 
     for x in (FRAMES, np.nan_to_num(FRAMES)):
         expected = [[log_density(row, *pair) for pair in zip(*sites.values(), strict=True)] for row in x]
@@ -287,10 +287,7 @@ def test_frames_without_features_are_missing_and_others_refuse_gaps():
     assert isinstance(model.arrange(data).observations, Gapped)
     assert not isinstance(model.arrange(data.complete_frames()).observations, Gapped)
 
-    class Careless(GaussianEmission):
-        sums_out_missing = False
-
     with pytest.raises(
-        ValueError, match=r"data.observations\[0, 0, 1\] is nan: a Careless needs complete frames"
+        ValueError, match=r"\[0, 0, 1\] is nan: a AutoregressiveGaussianEmission needs complete"
     ):
-        RoleHMM(2, Careless(3)).check(data)
+        RoleHMM(2, AutoregressiveGaussianEmission(3)).check(data)

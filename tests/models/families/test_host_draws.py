@@ -15,8 +15,9 @@ from ethogram.models.families.exponential_family import (
     NormalInverseWishart,
     PartlyKnown,
 )
-from ethogram.models.families.gamma_conjugate import SPREAD, GammaConjugate
-from ethogram.models.families.host_gamma import draw_log_gamma
+from ethogram.models.families.gamma_conjugate import GammaConjugate
+from ethogram.models.families.quadrature_block import SPREAD
+from ethogram.models.families.variates import NumpyVariates
 from ethogram.models.families.von_mises_conjugate import VonMisesConjugate
 from ethogram.models.intents.stick_weights import StickWeights
 
@@ -24,7 +25,7 @@ DRAWS = 4000
 
 
 def drawn(block, seed=0):
-    return block.draw_on_host(np.random.default_rng(seed), DRAWS)
+    return block.sample_numpy(np.random.default_rng(seed), DRAWS)
 
 
 def follows(values, distribution):
@@ -34,7 +35,7 @@ def follows(values, distribution):
 @pytest.mark.parametrize("concentration", [1e-3, 0.3, 1.0, 40.0])
 def test_log_gamma_has_its_quantiles(concentration):
     """Also where the variate itself underflows."""
-    values = draw_log_gamma(np.random.default_rng(0), np.array([concentration]), DRAWS)[:, 0]
+    values = NumpyVariates(np.random.default_rng(0)).log_gamma(np.array([concentration]), (DRAWS,))[:, 0]
     assert np.isfinite(values).all() and follows(values, stats.loggamma(concentration))
 
 

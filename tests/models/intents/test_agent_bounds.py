@@ -159,6 +159,6 @@ def test_single_steps_and_traces_without_actions_have_their_probabilities():
     one = parameters["initial"][:2] @ first + parameters["initial"][2] / A  # the rest is at its prior mean
     small = Trajectories.from_list(states=[[1]], actions=[[0]])
     large = Trajectories.from_list(states=[[1], [0, 1, 1], [0]], actions=[[0], [-1, -1, -1], [-1]])
-    score = jax.jit(lambda data: model.observation(parameters, data).log_prob(model.observed_value(data)))
+    score = jax.jit(lambda data: model.likelihood(parameters, data).log_prob(model.entries(data).value))
     for data, expected in ((small, [one]), (large, [one, 1, 1])):
         np.testing.assert_allclose(np.exp(score(data)), expected, rtol=1e-10)

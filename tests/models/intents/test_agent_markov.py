@@ -255,4 +255,4 @@ def test_what_is_not_observed_or_padding_means_nothing(trace_oracle):
     model = AgentMarkov(S, A, 2, stay_accuracy=0.9)
     one, other = (model.bind(x).arrange(x) for x in (hidden, missing))
     jax.tree.map(np.testing.assert_array_equal, one, other)
-    np.testing.assert_array_equal(model.bind(hidden).observed_value(hidden)[0], [0, -1, 1, -1, -1])
+    np.testing.assert_array_equal(model.bind(hidden).entries(hidden).value[0], [0, -1, 1, -1, -1])

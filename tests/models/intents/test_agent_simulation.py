@@ -94,7 +94,7 @@ def test_a_forecast_goes_on_from_the_last_step():
 
     @jax.jit
     def continued(parameters):
-        trace = model.observation(parameters, data)
+        trace = model.likelihood(parameters, data)
         return trace.forecast(jax.random.key(3), actions, 5, DYNAMICS)
 
     ahead = jax.device_get(continued(parameters))

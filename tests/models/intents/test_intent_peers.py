@@ -16,7 +16,7 @@ S, A = 3, 2
 
 @jax.jit
 def log_probs(model, parameters, data):
-    return model.observation(parameters, data).log_prob(model.observed_value(data))
+    return model.likelihood(parameters, data).log_prob(model.entries(data).value)
 
 
 def sequences(states):

@@ -13,6 +13,7 @@ from numpyro.infer import Predictive
 from numpyro.infer.util import log_density
 
 from ethogram.domains import toy_mdps
+from ethogram.models.conjugate_model import log_likelihood
 from ethogram.models.data.trajectories import Metadata, Trajectories
 from ethogram.models.mdps.mdp import MDP
 from ethogram.models.mdps.soft_policy import ActionCounts, SoftPolicy, demonstration_counts
@@ -173,7 +174,7 @@ def test_forms_of_the_model_have_one_density():
 
 
 def test_scores_of_draws_take_the_rationality_into_account():
-    """`given_reward`, by which exported draws are scored, of one expert and of two."""
+    """The likelihood, by which exported draws are scored, of two experts."""
     model, _ = three_state(rationality=2.0)
     data = Trajectories.from_list(states=[[0], [2]], actions=[[0], [1]], subject=[0, 1])
     rewards = np.array([[0.3, -1.0, 2.0], [1.0, 0.0, 0.5]])
@@ -185,7 +186,9 @@ def test_scores_of_draws_take_the_rationality_into_account():
             ahead = reward[:, None] + 0.9 * table @ values
             values = np.logaddexp.reduce(ahead, axis=1)
         policies.append(ahead - values[:, None])
-    found = density(model.given_reward, data, reward=rewards)
+    entries = model.entries(data)
+    assert entries.unit == "trajectory" and entries.batch.num_experts == 2
+    found = jax.jit(log_likelihood)(model, {"reward": rewards}, entries.batch, entries.value).sum()
     np.testing.assert_allclose(found, policies[0][0, 0] + policies[1][2, 1], rtol=1e-10)
 
 

@@ -91,7 +91,7 @@ def test_covariances_of_given_parameters_are_checked(matrix, message):
         model, parameters = RoleHMM(2, emission), chain | {site: covariance}
         expected = rf"^parameters\['{site}'\] of role {place} {message}"
         with pytest.raises(ValueError, match=expected):
-            model.observation(parameters, gaussian_data())
+            model.likelihood(parameters, gaussian_data())
         with pytest.raises(ValueError, match=expected):
             model.simulate(jax.random.key(0), 2, parameters=parameters)
 

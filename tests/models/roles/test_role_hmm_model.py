@@ -85,7 +85,7 @@ def test_predictive_keeps_shapes_and_lengths(cases, name):
     draws = Predictive(case.model, parameters)(jax.random.key(0), case.data, condition=False)
     assert "observations" in draws
     value = np.asarray(draws["observations"])
-    shape = case.model.observed_value(case.data).shape
+    shape = case.model.entries(case.data).value.shape
     assert value.shape == (3, *shape)
     assert value.dtype.kind == case.data.observations.dtype.kind
     beyond = np.arange(shape[1]) >= case.data.lengths[:, None]
@@ -114,7 +114,7 @@ def test_where_all_is_known_the_bound_is_the_log_likelihood(cases, double):
         "covariance": base.emission.known.value[1],
     }
     bound = cases.sweep(model, prior, prior, model.arrange(data), 1.0, 1.0).bound
-    exact = jax.jit(lambda at: model.observation(at, data).log_prob(model.observed_value(data)))(parameters)
+    exact = jax.jit(lambda at: model.likelihood(at, data).log_prob(model.entries(data).value))(parameters)
     close(bound, exact.sum())
     close(exact[3], 0.0)  # never seen: evidence one
 
@@ -203,8 +203,8 @@ def test_known_roles_in_the_padding_mean_nothing(exclusive):
     results = []
     for padding in (-1, 0, 1, 7):
         one = data(padding)
-        density = model.observation(parameters, one)
-        total = evidence(density, model.observed_value(one))
+        density = model.likelihood(parameters, one)
+        total = evidence(density, model.entries(one).value)
         results.append((float(local(expected, model.arrange(one))), float(total)))
         model.check(one)
     assert np.isfinite(results).all()
@@ -222,7 +222,7 @@ def test_replicates_keep_the_known_roles(exclusive):
     )
     model = RoleHMM(2, CategoricalEmission(2), exclusive=exclusive, known_roles=True)
     parameters = {"initial": np.full(2, 0.5), "transition": np.full((2, 2), 0.5), "probability": np.eye(2)}
-    density = model.observation(parameters, data)
+    density = model.likelihood(parameters, data)
     draws = np.asarray(jax.jit(lambda density, key: density.sample(key, (200,)))(density, jax.random.key(0)))
     draws = draws.reshape(200, 2, 4)
     assert (draws[:, 0, [0, 1, 3]] == 0).all()

@@ -29,7 +29,7 @@ def simulated():
 def residuals(simulated, **changed):
     sites = {name: np.asarray(value)[None] for name, value in (SITES | changed).items()}
     data = simulated.data._replace(observed=simulated.data.observed & (np.arange(100) % 10 > 0))
-    return pseudo_residuals(jax.random.key(1), MODEL.bound_to(data), sites, data)
+    return pseudo_residuals(jax.random.key(1), MODEL.bind(data), sites, data)
 
 
 def test_residuals_of_the_true_model_are_standard_normal_and_independent(simulated):
@@ -55,7 +55,7 @@ def test_numbers_of_the_chain_are_those_of_its_own_paths_only_where_it_is_one():
     made = np.repeat(np.tile([0, 1], 40), 5)[None, None].astype(np.int8).repeat(200, 0)
     sites = {"initial": np.full((200, 2), 0.5), "transition": np.tile([[0.8, 0.2], [0.2, 0.8]], (200, 1, 1))}
     data = Trajectories.from_list(np.zeros((1, 400, 2)))
-    model = MODEL.bound_to(data)
+    model = MODEL.bind(data)
     sites |= {
         name: np.repeat(SITES[name][None], 200, axis=0) for name in ("x_mean", "x_covariance", "n_rate")
     }

@@ -41,7 +41,7 @@ KEY = jax.random.key(0)
 
 def of_prior(model, data):
     """A fit whose posterior is the prior."""
-    posterior = ConjugatePosterior(model.bound_to(data), model.bound_to(data).prior())
+    posterior = ConjugatePosterior(model.bind(data), model.bind(data).prior())
     trace = np.array([-2.0, -1.0])
     result = ConjugateResult(posterior, trace, trace[1:], True, 2, KEY, np.arange(2), trace[None])
     return Fit(model, data, "cavi", "", result, 1.0, KEY)
@@ -279,7 +279,7 @@ def test_a_truncation_that_is_used_up_is_named():
 def test_intents_are_predicted_and_scored_by_filtering():
     """Two steps by hand, for draws that are all the same and have no other intents."""
     data = ethogram.Trajectories.from_list(states=[["w", "w"]], actions=[["run", "eat"]])
-    model = ethogram.AgentMarkov(1, 2, truncation=2, stickiness=None).bound_to(data)
+    model = ethogram.AgentMarkov(1, 2, truncation=2, stickiness=None).bind(data)
     initial, policy = np.array([0.7, 0.3]), np.array([[0.9, 0.1], [0.4, 0.6]])
     turn = np.array([[[0.8, 0.2], [0.5, 0.5]]])
     sites = {"weights": initial, "initial": initial, "transition": turn}

@@ -13,8 +13,8 @@ import pytest
 from ethogram.models.emissions import CategoricalEmission
 from ethogram.models.roles.log_permanent import log_permanent
 from ethogram.models.roles.mean_field_roles import FrameChain, bound, field_of, settle
+from ethogram.models.roles.per_frame import map_chain
 from ethogram.models.roles.role_hmm import RoleHMM
-from ethogram.models.roles.role_maps import map_chain
 from ethogram.models.roles.role_sets import log_prob_distinct
 
 STEPS = 3
@@ -47,7 +47,7 @@ def log_total(weight):
 
 @jax.jit
 def summed_over_maps(log_initial, log_transition, potentials):
-    chain = map_chain(log_initial, log_transition, potentials, jnp.array([STEPS]))
+    chain = map_chain(FrameChain(log_initial, log_transition, potentials, jnp.ones((1, STEPS), bool)))
     return chain.log_normalizer()[0], chain.marginals()[0], chain.most_likely()[0]
 
 

@@ -16,7 +16,7 @@ from numpyro.infer.util import log_density
 from scipy import stats
 from scipy.special import logsumexp
 
-from ethogram.models.roles.exclusive_roles import ExclusiveRoles, log_num_maps
+from ethogram.models.roles.per_sequence import ExclusiveRoles, log_num_maps
 from ethogram.models.roles.role_hmm import RoleHMM
 
 FAMILIES = [

@@ -1,0 +1,137 @@
+"""Emissions whose features are independent given the state, and the distribution of their frames.
+
+The expected log likelihood is linear in statistics of the frame. At a point of the parameters it is the log density:
+both have one implementation. A feature that is NaN in an observed frame was not recorded, and adds nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+from jax import Array
+from numpyro.distributions import constraints
+
+from ethogram.models.arguments import concretely
+from ethogram.models.data.trajectories import Trajectories
+from ethogram.models.emissions.emission import Emission, rows_of
+from ethogram.models.families.exponential_family import ConjugateBlock
+
+__all__ = [
+    "FeatureEmission",
+    "FrameDistribution",
+    "feature_means",
+    "linear_in_counts",
+    "linear_in_features",
+    "recorded",
+]
+
+
+class FeatureEmission(Emission):
+    """Emissions of independent features, with one conjugate block whose values are the sites of `site_dims`, in order.
+
+    A subclass defines `expected_log_likelihood`, `_block` (the prior of one state) and `_features` (the numpyro
+    distribution (state, feature) at the parameters).
+
+    Attributes
+    ----------
+    block_name : name of the block.
+    """
+
+    block_name: ClassVar[str]
+
+    def _block(self) -> ConjugateBlock:
+        raise NotImplementedError
+
+    def _features(self, *parameters: Any) -> dist.Distribution:
+        raise NotImplementedError
+
+    def prior(self: Any, num_states: int) -> dict[str, ConjugateBlock]:
+        """One block, a row per state."""
+        return {self.block_name: rows_of(self._block(), num_states, self.known)}
+
+    def distribution(self, parameters: dict[str, Any], data: Trajectories | None = None) -> FrameDistribution:
+        """Distribution of a frame at parameters by site."""
+        values = tuple(parameters[site] for site in self.site_dims)
+        return FrameDistribution(self, values, self._features(*values))
+
+    def log_density(self, parameters: tuple[Any, ...], frames: Array) -> Array:
+        """Log density (..., state) of frames (..., feature): the expected log likelihood where q is a point."""
+        return self.expected_log_likelihood({self.block_name: self._block().statistics(*parameters)}, frames)
+
+
+class FrameDistribution(dist.Distribution):
+    """Distribution of a frame (feature,) in each state: draws of numpyro's distributions, the density of an emission.
+
+    Frames outside the support have log density -inf, with gradient 0.
+
+    Parameters
+    ----------
+    emission : whose ``log_density`` it has.
+    parameters : values of the emission's block.
+    features : distribution of numbers with batch shape (state, feature).
+    """
+
+    arg_constraints: ClassVar[dict] = {}
+    support = constraints.real_vector
+    pytree_data_fields = ("emission", "parameters", "features")
+
+    def __init__(self, emission: Any, parameters: tuple[Any, ...], features: dist.Distribution):
+        self.emission, self.parameters, self.features = emission, parameters, features
+        *batch, size = features.batch_shape
+        super().__init__(tuple(batch), (size,), validate_args=False)
+
+    def log_prob(self, value: Any) -> Array:
+        """Log density (..., state) of frames (..., 1, feature), or of one for each state (..., state, feature)."""
+        value = jnp.asarray(value)
+        value = value.astype(jnp.result_type(float, value))
+        each = self.emission.log_density(self.parameters, value)
+        if value.ndim > 1:
+            own = value.shape[-2] > 1
+            each = jnp.diagonal(each, axis1=-2, axis2=-1) if own else each[..., 0, :]
+        circular = self.features.support is constraints.circular  # angles may be given in any turn
+        inside = jnp.isfinite(value) if circular else jnp.asarray(self.features.support(value))
+        return jnp.where(jnp.all(inside | jnp.isnan(value), axis=-1), each, -jnp.inf)
+
+    def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
+        """Frames (*sample_shape, state, feature)."""
+        return self.features.sample(key, sample_shape)
+
+
+def recorded(observations: Array, dtype: Any) -> tuple[Array, Array]:
+    """Observations with 0 for what is missing, and 1 where a feature was recorded, else 0, both of a float type."""
+    x = observations.astype(dtype)
+    missing = jnp.isnan(x)
+    return jnp.where(missing, 0, x), (~missing).astype(dtype)
+
+
+def linear_in_features(*terms: tuple[Array, Array]) -> Array:
+    """Sum over terms and features of values (..., feature) times weights (state, feature): (..., state)."""
+    values = jnp.concatenate([value for value, _ in terms], axis=-1)
+    weights = jnp.concatenate([weight for _, weight in terms], axis=-1)
+    return jnp.matmul(values, weights.T, precision="highest")
+
+
+def linear_in_counts(*terms: tuple[Array, Array]) -> Array:
+    """The same of numbers of at least 0, where weights may be -inf: zero times that is zero, and others -inf."""
+    finite = [(count, jnp.where(jnp.isneginf(weight), 0, weight)) for count, weight in terms]
+    never = [((x > 0).astype(x.dtype), jnp.isneginf(weight).astype(x.dtype)) for x, weight in terms]
+    return jnp.where(linear_in_features(*never) > 0, -jnp.inf, linear_in_features(*finite))
+
+
+def feature_means(data: Trajectories, transform: Any, dtype: Any, positive: bool = True) -> Array:
+    """Mean (feature,) of the recorded observations, transformed by ``transform(xp, x)``.
+
+    Where nothing was recorded it is 0; with `positive` it is 1 where it would be 0.
+    """
+
+    def mean(xp, x, observed):
+        good = observed[..., None] & ~xp.isnan(x)
+        x = x.astype(np.float64 if xp is np else dtype)
+        count = xp.maximum(xp.sum(good, axis=(0, 1)), 1)
+        found = xp.sum(xp.where(good, transform(xp, xp.where(good, x, 1)), 0), axis=(0, 1)) / count
+        return (xp.where(found > 0, found, 1) if positive else found).astype(dtype)
+
+    return concretely(mean, data.observations, data.observed)
