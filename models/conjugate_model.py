@@ -17,14 +17,13 @@ from jax import Array
 from jaxtyping import Bool, Int
 
 from ethogram.models.arguments import warn_user
-from ethogram.models.chains.relabelled_paths import PathPotentials
 from ethogram.models.data import trajectories
 from ethogram.models.data.checks import is_readable
 from ethogram.models.data.gaps import require_complete
 from ethogram.models.data.padding import is_nan
 from ethogram.models.data.trajectories import Metadata, Trajectories
 from ethogram.models.families.conjugate_block import ConjugateBlock
-from ethogram.models.families.exponential_family import natural_step, total_kl
+from ethogram.models.families.exponential_family import expected_statistics, natural_step, total_kl
 from ethogram.models.hooks import HasHooks, overrides
 from ethogram.models.model_object import model_object, static_field
 
@@ -193,14 +192,13 @@ class ConjugateModel(Exportable, abc.ABC, declares_hooks=True):
 
     Attributes
     ----------
+    learns_number : whether a state that no step uses costs the ELBO nothing, so that a fit learns how many are used.
     start_kinds : starts that ``init="mixed"`` takes in turn. A model that defines `start_statistics` declares the
         kinds that it knows; ``"prior"``, a local step at parameters drawn from the prior, needs no hook.
-    moves_keep_number : whether states that no step uses cost the bound something, as where their number is fixed: a
-        search then moves a state from where it is merged away to where another is split, and is off unless asked for.
     """
 
     start_kinds: ClassVar[tuple[str, ...]] = ("prior",)
-    moves_keep_number: ClassVar[bool] = True
+    learns_number: ClassVar[bool] = False
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Raise TypeError for a near miss of a hook, and for starts that no kind names."""
@@ -271,6 +269,24 @@ class ConjugateModel(Exportable, abc.ABC, declares_hooks=True):
         """
         raise NotImplementedError(f"{type(self).__name__} has no method start_statistics")
 
+    @property
+    def labels_steps(self) -> bool:
+        """Whether every step has a state of its own, and `label_statistics` and `state_probabilities` are defined.
+
+        ``ConjugateSVI`` then can search by edits of labels. Default False.
+        """
+        return False
+
+    def label_statistics(
+        self, rng: np.random.Generator, labels: list[np.ndarray], batches: list[Any]
+    ) -> dict[str, Any]:
+        """Statistics by block of labels (sequence, time), a state for every step of the batches, on the host."""
+        raise NotImplementedError(f"{type(self).__name__} has no method label_statistics")
+
+    def state_probabilities(self, expected: dict[str, Any], batch: Any) -> Array:
+        """Probability (sequence, time, state) of every state at every step of a batch, zero beyond each length."""
+        raise NotImplementedError(f"{type(self).__name__} has no method state_probabilities")
+
     def peers(self) -> Mapping[str, Any]:
         """Simpler models of the same data, by name, that ``heldout_score_curve`` scores beside this one.
 
@@ -294,13 +310,6 @@ class ConjugateModel(Exportable, abc.ABC, declares_hooks=True):
         """Blocks after one global step. Default: a natural-gradient step of every block."""
         return natural_step(blocks, prior, statistics, scale, step_size)
 
-    def label_axes(self) -> Mapping[str, tuple[int, ...]]:
-        """Axes, by block, of the statistics (every array of them) that the states label, for merges and splits.
-
-        An axis may have entries beyond the states at its end. Default: none, and ``ConjugateSVI`` makes no moves.
-        """
-        return {}
-
     def exchangeable_axes(self) -> Mapping[str, tuple[int, ...]]:
         """Axes of the states by block (every array of it), where a permutation of the states changes no ELBO.
 
@@ -319,17 +328,8 @@ class ConjugateModel(Exportable, abc.ABC, declares_hooks=True):
         return None
 
     def state_mass(self, blocks: dict[str, ConjugateBlock]) -> Array:
-        """Expected steps (state,) in every state, of blocks after a global step of size 1; needed with `relabelled`."""
+        """Expected steps (state,) in every state, of blocks after a global step of size 1, to tell which are used."""
         raise NotImplementedError(f"{type(self).__name__} has no method state_mass")
-
-    def relabelled(
-        self, blocks: dict[str, ConjugateBlock], keep: Any, drop: Any
-    ) -> dict[str, ConjugateBlock]:
-        """Blocks with the counts of state `drop` added to those of `keep`; deleted, where the two are the same.
-
-        For models where a state that no step uses costs the ELBO nothing: fits then try merges and deletions.
-        """
-        raise NotImplementedError(f"{type(self).__name__} has no method relabelled")
 
     def widened(self, earlier: Any, blocks: dict[str, ConjugateBlock]) -> dict[str, ConjugateBlock]:
         """Blocks of a bound model `earlier` with fewer states, with states that no step uses added at the end.
@@ -338,13 +338,14 @@ class ConjugateModel(Exportable, abc.ABC, declares_hooks=True):
         """
         return blocks
 
-    def chain_of_steps(self, expected: dict[str, Any], batch: Any) -> PathPotentials:
-        """Expected log potentials of every step of a batch; needed with `label_axes` only.
 
-        A merge or a split divides the steps of a posterior path anew: their statistics are the gradient of the expected
-        potentials.
-        """
-        raise NotImplementedError(f"{type(self).__name__} has no method chain_of_steps")
+def num_states(model: ConjugateModel, blocks: Any, batch: Any) -> int:
+    """How many states a model that labels steps has; nothing is computed."""
+
+    def probabilities(blocks: Any, batch: Any) -> Array:
+        return model.state_probabilities(expected_statistics(blocks), batch)
+
+    return jax.eval_shape(probabilities, blocks, batch).shape[-1]
 
 
 def unlabelled(data: Trajectories) -> Trajectories:

@@ -71,7 +71,7 @@ class Setting(NamedTuple):
     sweeps: int
     restarts: int
     init: str
-    moves: bool | str = False
+    search: str = "restarts"
 
 
 SETTINGS = (
@@ -178,7 +178,7 @@ def _fit(setting: Setting, version: str, trial: Trial, number: int) -> Any:
             setting.sweeps,
             restarts=setting.restarts,
             init=setting.init,
-            moves=setting.moves,
+            search=setting.search,
             tol=1e-6 if setting.name == "default" else 1e-9,
             progress_bar=False,
         )

@@ -1,4 +1,4 @@
-"""Football with roles that are distinct in every frame, beside plain chains and one assigned role a play.
+"""Football with roles that are distinct in every frame, beside plain chains and one assigned role per play.
 
 Each team defends; ten outfield players about their centroid, ten roles, normal-inverse-Wishart priors with mean 0,
 strength 0.01, dof 4 and scale 25 square metres. Of the restarts the one with the best ELBO is scored: frames with

@@ -155,7 +155,7 @@ def _fit(model: AgentMarkov, data: Trajectories, sizes: Sizes, number: int) -> A
         sizes.sweeps,
         restarts=sizes.restarts,
         init="sticky",
-        moves=False,
+        search="restarts",
         tol=1e-7,
         progress_bar=False,
     )

@@ -193,7 +193,7 @@ def _agent(key: jax.Array, world: World, data: Trajectories, quick: bool) -> flo
     def model(size: int) -> AgentMarkov:
         return AgentMarkov(mdp.num_states, mdp.num_actions, size, stickiness=None)
 
-    options = {"num_steps": 30, "restarts": 2, "moves": False} if quick else {}
+    options = {"num_steps": 30, "restarts": 2, "search": "restarts"} if quick else {}
     size = AgentMarkov(mdp.num_states, mdp.num_actions).truncation
     curve: ScoreCurve = heldout_score_curve(
         key, model, [size], data, by="sequence", peers=False, progress_bar=False, **options

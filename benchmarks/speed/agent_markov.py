@@ -27,11 +27,11 @@ from benchmarks import report
 from benchmarks.peers import why_skipped
 from benchmarks.speed import agent_markov_reference as plain
 from benchmarks.speed.timing import Contender, Timing, compare, peak_memory, ratio, speed_row
-from ethogram.inference.conjugate.projection import project_rows
 from ethogram.inference.conjugate.starts import start_blocks
 from ethogram.inference.conjugate.steps import ascent_block
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.families.exponential_family import DirichletCoordinates, expected_statistics
+from ethogram.models.families.projection import project_rows
 from ethogram.models.intents import AgentMarkov, IntentConstraints
 
 __all__ = ["E_STEPS", "SIZES", "measure"]

@@ -24,13 +24,21 @@ import jax
 import numpy as np
 from jax import Array
 
-from ethogram.inference.checkpoint import refuse_longer
-from ethogram.inference.conjugate.posterior import ConjugateResult
-from ethogram.inference.conjugate.run import Run
-from ethogram.inference.conjugate.step_sizes import step_size_at
-from ethogram.models.arguments import require_integer, require_key, require_number
+from ethogram.inference import storage
+from ethogram.inference.conjugate.ascent import Ascent, one_of
+from ethogram.inference.conjugate.journal import Journal
+from ethogram.inference.conjugate.mini_batches import group_order, in_group_order
+from ethogram.inference.conjugate.posterior import ConjugatePosterior, ConjugateResult
+from ethogram.inference.conjugate.problem import Problem, arranged, make_problem, stripped
+from ethogram.inference.conjugate.search import Settled, edit_search, grow_search, restart_search
+from ethogram.inference.conjugate.starts import continued_blocks, start_blocks
+from ethogram.inference.conjugate.step_sizes import check_step_size, robbins_monro, step_size_at
+from ethogram.inference.conjugate.steps import impossible_sequences, size_of
+from ethogram.inference.conjugate.stochastic import plan_steps, stochastic_search
+from ethogram.models.arguments import require_integer, require_key, require_number, require_one_of, warn_user
 from ethogram.models.conjugate_model import ConjugateModel, require_informative
 from ethogram.models.data.trajectories import Trajectories
+from ethogram.models.families.projection import may_not_fall, warn_of_rows
 
 __all__ = ["ConjugateSVI"]
 
@@ -78,7 +86,7 @@ class ConjugateSVI:
         restarts: int = 8,
         init: Any = "mixed",
         tol: float | int = 1e-6,
-        moves: bool | str = "auto",
+        search: str = "auto",
         evaluate_every: int | None = None,
         progress_bar: bool = True,
         checkpoint: str | os.PathLike | None = None,
@@ -102,49 +110,164 @@ class ConjugateSVI:
             iterations) by at most `tol` times its size, or times the number of frames where that is larger, since
             units of features may bring an ELBO near zero. Coordinate ascent then stops updating it. 0 switches this
             off.
-        moves : whether coordinate ascent tries merges, deletions and splits of states once a restart has settled; a
-            move is kept where it raises the ELBO, and its iterations count as steps. ``"auto"``, where the number of
-            states that are used is learned (`AgentMarkov`): merges and deletions, of the three best restarts, which run
-            in the compiled program of the restarts, in their place. Restarts use two states at first; while the best
-            fit leaves fewer than two unused, others follow with one state more, and the best fit is one of them. At the
-            end it converges to a hundredth of `tol`. True: all restarts try all moves, which takes several times as
-            long; those of a `RoleHMM`, which by default makes none, keep the number of roles.
+        search : ``"restarts"`` takes the best of the restarts. ``"edits"`` goes on from the best three: labels of their
+            steps are edited, two states merged, one deleted or one split, and an edit is kept where it raises the ELBO;
+            its iterations count as steps. ``"auto"``: edits where the number of states that are used is learned
+            (`AgentMarkov`), whose restarts use two states at first and one more each time until the best fit leaves two
+            unused; restarts otherwise.
         evaluate_every : steps between evaluations of the ELBO; None: every CAVI iteration, else once an epoch.
         checkpoint : file written every `checkpoint_every` steps, on interruption and at the end. A run with the same
             arguments resumes from it and returns what an uninterrupted run returns; a larger `num_steps` extends it,
-            a smaller one than its steps, or than its moves had room for, is an error. Where it cannot be written, a
+            a smaller one than its steps is an error. Where it cannot be written, a
             warning says so and the fit goes on.
 
         Raises
         ------
         ValueError, TypeError
             For invalid arguments or data, data without an observed step, a checkpoint of another model, data or
-            settings, and data of probability zero under every initialisation.
+            settings, and data to which every restart assigns probability zero.
         """
+        from tqdm.auto import tqdm
+
         require_key(key)
         counts = {"num_steps": num_steps, "restarts": restarts, "checkpoint_every": checkpoint_every}
         counts |= {} if evaluate_every is None else {"evaluate_every": evaluate_every}
         for name, count in counts.items():
             require_integer(name, count, 1)
         require_number("tol", tol, least=0)
-        if not isinstance(moves, bool) and moves != "auto":
-            raise ValueError(f'moves must be True, False or "auto", not {moves!r}')
+        require_one_of("search", search, ("auto", "restarts", "edits"))
+        check_step_size(step_size)
         self.model.check(data)
         require_informative(self.model, data)
         key_start, key_plan, key_next = jax.random.split(key, 3)
-        continues = isinstance(init, ConjugateResult)
-        model = self.model.with_prior_of(init.posterior.model) if continues else self.model
-        run = Run(model.bind(data), data, key_plan, batch_size, step_size, evaluate_every, tol, moves, init)
-        first = init.step if continues else 0
-        step_size_at(run.step_size, np.unique([first, first + num_steps - 1]))
-        state, save = None, lambda state: None
-        if checkpoint is not None:
-            signature = run.signature(key, restarts, tol)
-            state = run.resume(checkpoint, signature)
-            if state is not None:
-                refuse_longer(run.steps_needed(state), num_steps)
-            save = functools.partial(run.save, checkpoint, signature)
-        if state is None:
-            state = run.start(key_start, restarts)
-        state = run.advance(state, num_steps, progress_bar, save, checkpoint_every)
-        return run.result(state, key_next)
+        earlier = init if isinstance(init, ConjugateResult) else None
+        model = self.model if earlier is None else self.model.with_prior_of(earlier.posterior.model)
+        first = 0 if earlier is None else earlier.step
+        ascends = batch_size is None and (step_size is None or (not callable(step_size) and step_size == 1))
+        if step_size is None:
+            step_size = 1.0 if ascends else robbins_monro()
+        step_size_at(step_size, np.unique([first, first + num_steps - 1]))
+        problem = make_problem(model.bind(data), data)
+        several = earlier is None and restarts > 1
+        chosen = _chosen_search(search, problem.model, ascends and tol > 0, several)
+        steps = None if ascends else plan_steps(problem, data, key_plan, batch_size, step_size)
+        every = evaluate_every or (1 if steps is None else steps.epoch)
+
+        def signature() -> str:
+            origin = init if earlier is None else earlier.posterior.blocks
+            settings = [batch_size, ascends, restarts, every, float(tol), chosen]
+            return storage.fingerprint(
+                problem.model, jax.random.key_data(key), stripped(data), settings, origin
+            )
+
+        journal = Journal(checkpoint, signature, checkpoint_every, num_steps)
+        if earlier is not None:
+            problem.model.check_continues(earlier.posterior.model)
+            blocks = problem.model.widened(earlier.posterior.model, earlier.posterior.blocks)
+            blocks, restarts = continued_blocks(blocks, problem.prior), 1
+        elif chosen != "grow":
+            fixed = problem.model, problem.prior, problem.arranged, restarts, init, problem.batches
+            blocks = start_blocks(key_start, *fixed)
+        check = functools.partial(_refuse_impossible, data)
+        with tqdm(total=num_steps, initial=journal.pages.steps, disable=not progress_bar, desc="fit") as bar:
+            try:
+                if steps is not None:
+                    options = {
+                        "num_steps": num_steps,
+                        "first_step": first,
+                        "evaluate_every": every,
+                        "tol": tol,
+                    }
+                    best, elbos = stochastic_search(
+                        problem, blocks, steps, journal, bar=bar, check=check, **options
+                    )
+                else:
+                    ascend = Ascent(num_steps, first, float(tol), restarts, every, journal, bar, check)
+                    key_search = jax.random.fold_in(key_plan, 1)
+                    if chosen == "grow":
+                        best, elbos = grow_search(ascend, problem, key_search, restarts, init)
+                    elif chosen == "edits":
+                        best, elbos = edit_search(ascend, problem, blocks, key_search)
+                    else:
+                        best, elbos = restart_search(ascend, problem, blocks)
+                    journal.write()
+            except KeyboardInterrupt:
+                journal.write()
+                raise
+        return _result(problem, best, elbos, journal, first, key_next, ascends, chosen)
+
+
+def _chosen_search(search: str, model: ConjugateModel, converges: bool, several: bool) -> str:
+    """The search of a fit: ``"restarts"``, ``"edits"`` or ``"grow"``."""
+    if search == "edits" and not (converges and model.labels_steps):
+        raise ValueError(
+            'search="edits" needs coordinate ascent (all data, step_size None or 1, tol above 0) of a model that '
+            'labels steps: AgentMarkov, or RoleHMM with exclusive=None; give search="restarts"'
+        )
+    if not converges or search == "restarts" or not (model.learns_number or search == "edits"):
+        return "restarts"
+    return "grow" if several and model.prior_of_first(1) is not None else "edits"
+
+
+def _refuse_impossible(data: Trajectories, problem: Problem, blocks: Any, elbo: np.ndarray) -> None:
+    """Raise ValueError where no restart has a finite ELBO."""
+    if np.isfinite(elbo).any():
+        return
+    if np.isnan(elbo).any():
+        raise ValueError(
+            "the ELBO is NaN at every restart: look for infinite or huge values in the data and the prior"
+        )
+    batch = arranged(problem.model, problem.prior, stripped(in_group_order(data)).trim())
+    found = group_order(data)[impossible_sequences(problem.model, one_of(blocks, 0), batch)]
+    where = f", sequence {found.min()} first of {len(found)}" if found.size else ""
+    raise ValueError(
+        f"every restart assigns probability zero to the data{where}: "
+        "a forbidden transition or symbol, or a known state, contradicts them"
+    )
+
+
+def _result(
+    problem: Problem,
+    best: Settled,
+    elbos: np.ndarray,
+    journal: Journal,
+    first: int,
+    key: Array,
+    ascends: bool,
+    chosen: str,
+) -> ConjugateResult:
+    """The result of a fit, with a warning where the ELBO of its best restart fell or its rows were inflated."""
+    elbos = np.where(np.isnan(elbos), -np.inf, elbos)
+    at = int(np.argmax(elbos))
+    elbos[at] = best.elbo
+    pages = journal.pages
+    traces = np.stack([*pages.traces, elbos], axis=1)
+    trace = traces[at] if chosen == "restarts" else np.fmax.accumulate(traces.max(axis=0))
+    if ascends and may_not_fall(best.blocks):
+        warn_of_falls(trace, problem.frames)
+    warn_of_rows(best.blocks)
+    blocks = best.blocks
+    if best.room:
+        blocks = problem.model.widened(problem.with_states(best.room).model, blocks)
+    return ConjugateResult(
+        posterior=ConjugatePosterior(problem.model, jax.device_put(blocks)),
+        elbo=trace,
+        restart_elbos=elbos.astype(float),
+        converged=not (best.active or journal.closed),
+        step=first + pages.steps,
+        key=key,
+        evaluated=np.array([*pages.evaluated, first + pages.steps]),
+        restart_traces=traces,
+    )
+
+
+def warn_of_falls(trace: np.ndarray, frames: float) -> None:
+    """Warn where the ELBO of coordinate ascent fell by more than rounding explains."""
+    allowed = 1e-5 if trace.dtype == np.float32 else 1e-9
+    falls = -np.diff(trace) / size_of(np.maximum(np.abs(trace[1:]), np.abs(trace[:-1])), frames)
+    if falls.size and falls.max() > allowed:
+        warn_user(
+            f"the ELBO decreased by {falls.max():.1e} (relative) at evaluation {int(falls.argmax()) + 1}, more than "
+            "rounding explains: run in float64 (jax.enable_x64), or scale the features to unit spread",
+            RuntimeWarning,
+        )

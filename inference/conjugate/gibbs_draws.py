@@ -16,8 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from ethogram.inference.conjugate.moves import num_labels
-from ethogram.models.conjugate_model import overrides
+from ethogram.models.conjugate_model import num_states, overrides
 from ethogram.models.families.numpyro_sites import by_site
 from ethogram.models.numpy_generator import numpy_generator
 from ethogram.models.quick_jit import quick_jit
@@ -34,7 +33,7 @@ LARGEST = 2**24
 
 def can_sweep(model: Any) -> bool:
     """Whether sequences are independent chains of a model with one transition matrix and conjugate updates."""
-    return hasattr(model, "step_potentials") and bool(model.label_axes()) and not overrides(model, "update")
+    return hasattr(model, "step_potentials") and model.labels_steps and not overrides(model, "update")
 
 
 def gibbs_draws(
@@ -54,7 +53,7 @@ def gibbs_draws(
     """
     model, blocks = posterior.model, posterior.blocks
     prior, batch, random = model.prior(), model.arrange(data), numpy_generator(key)
-    entries = np.size(data.observed) * num_labels(model, prior)
+    entries = np.size(data.observed) * num_states(model, prior, batch)
     rounds = -(-num_draws // min(num_draws, max(LARGEST // entries, 1)))
     chains = -(-num_draws // rounds)
     given = jax.tree.map(lambda x: np.broadcast_to(x, (chains, *np.shape(x))), blocks)

@@ -157,19 +157,27 @@ def check_blocks(model: Any, blocks: Any, place: str = "blocks") -> None:
             raise TypeError(
                 f"{here} is {type(block).__name__}: give a {type(like).__name__}, as in the prior"
             )
-        if jax.tree.structure(block) != jax.tree.structure(like):
+        structure: Any = jax.tree.structure(block)
+        if structure != jax.tree.structure(like):
             raise ValueError(
                 f"{here} has other fields than the block of the prior: fit this model, or load its fit"
             )
         pairs = zip(jax.tree_util.tree_leaves_with_path(block), jax.tree.leaves(like), strict=True)
         for (path, leaf), expected in pairs:
-            came, wanted = ((np.shape(x), jnp.result_type(x)) for x in (leaf, expected))
+            came, wanted = ((x.shape, _kind(x.dtype)) for x in map(np.asarray, (leaf, expected)))
             if came != wanted:
                 raise ValueError(
-                    f"{here}{jax.tree_util.keystr(path)} has shape {came[0]} and dtype {came[1]}, expected {wanted[0]} "
-                    f"and {wanted[1]} as in the prior"
+                    f"{here}{jax.tree_util.keystr(path)} has {came[1]} of shape {came[0]}, expected {wanted[1]} of "
+                    f"shape {wanted[0]} as in the prior"
                 )
         require_finite(here, block)
+
+
+def _kind(dtype: np.dtype) -> str:
+    """The float type that JAX makes of a dtype, or that it is of integers or booleans, of whatever size."""
+    if dtype.kind == "f":
+        return str(jax.dtypes.canonicalize_dtype(dtype))
+    return {"b": "booleans", "i": "integers", "u": "integers"}.get(dtype.kind, str(dtype))
 
 
 def posterior_of(value: Any, name: str = "posterior", accepted: str = "") -> ConjugatePosterior:

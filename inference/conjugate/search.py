@@ -1,130 +1,343 @@
-"""The search of a conjugate fit by moves: what comes next once restarts have settled.
+"""The search of coordinate ascent: restarts, a growing number of states, and edits of the labels of steps.
 
-By default the best restarts try merges and deletions; restarts with one state more follow while the best fit uses its
-states; then the best one goes on to converge. With ``moves=True`` all restarts try all moves, in rounds.
+Starts are rough labels of all steps; an edit is the labels of a fit with two states merged, one deleted, or one split.
+A few exact iterations from each judge them, so that no bound has to be derived for an edit, and what raises the ELBO
+is kept. Where the number of states that are used is learned, restarts use two states at first and one more each time
+until the best fit leaves two unused: the same fits with few states are found whatever the truncation, and a state that
+is not used costs no ELBO, only time. A fit with more states is reduced by merges and deletions before it has converged:
+in our measurements that finds better fits with few states than starts with few.
+
+Hughes, Stephenson, Sudderth (2015), "Scalable adaptation of state complexity for nonparametric hidden Markov models",
+for merges, deletions and splits.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from jax import Array
 
-from ethogram.inference.conjugate.fit_state import FitState
-from ethogram.inference.conjugate.move_rounds import DONE, SWEEPS, MoveSearch, after_round, judge, propose
-from ethogram.inference.conjugate.moves import EMPTY
-from ethogram.inference.conjugate.nested_starts import UNUSED, joined
-from ethogram.inference.conjugate.side_by_side_moves import mass_of, try_candidates
-from ethogram.inference.conjugate.steps import BLOCK, size_of
+from ethogram.inference.conjugate.ascent import Ascended, Ascent, one_of, order_of, stacked
+from ethogram.inference.conjugate.problem import Problem
+from ethogram.inference.conjugate.starts import start_blocks
+from ethogram.inference.conjugate.steps import float_type, size_of
+from ethogram.models.conjugate_model import num_states
+from ethogram.models.families.exponential_family import expected_statistics
+from ethogram.models.families.projection import constrain
+from ethogram.models.numpy_generator import numpy_generator
+from ethogram.models.quick_jit import quick_jit
 
-__all__ = ["best_restart", "merge", "move", "moves_are_due", "next_stage"]
+__all__ = ["Settled", "edit_search", "grow_search", "restart_search"]
 
-MOVING = 3
-"""Restarts that make moves by default, in order of their ELBOs."""
+FEWEST, UNUSED, ROOM = 2, 2, 6
+"""States of the first restarts, one of which has a single state; states that the best fit leaves unused at the end;
+and states of the model in which the search begins, which doubles as they are used."""
+
+HORIZON = 300.0
+"""Iterations, at the gain of the last, within which a restart must reach the best one; otherwise it stops early."""
+
+EARLY = 25
+"""Iterations after which restarts with more than the fewest states are reduced."""
+
+BEST = 3
+"""Restarts that go on after they are reduced, and that are edited."""
+
+EMPTY = 0.5
+"""Expected steps below which a state counts as unused."""
+
+LEAST_GAIN = 1e-9
+"""Relative rise of the ELBO from which an edit is kept, where rounding is smaller."""
+
+JUDGED = ((4, 3), (8, 1), (10, 1))
+"""Iterations of candidates, and how many of the best of them go on."""
+
+SPLITS, FAILURES = 9, 2
+"""Splits that are tried together, and rounds without a gain after which a search ends."""
+
+RUNS = (10, 30, 80)
+"""Steps of the runs and half windows that are split off."""
+
+POLISH = 0.01
+"""Share of `tol` to which the best fit goes on at the end: the ELBOs of equal fits then agree to `tol`."""
 
 
-def moves_are_due(run: Any, state: FitState) -> bool:
-    """Whether a round of moves is next: asked at steps that do not depend on where checkpoints are written."""
-    search: MoveSearch | None = state.search
-    if search is None:
-        return False
-    if run.moves == "auto":  # in order of their ELBOs, once they have settled
-        next_one = _next_to_move(state)
-        if next_one is None or state.active[next_one]:
-            return False
-    elif not search.is_due(state.active):
-        return False
-    return not state.active.any() or (state.step - search.since) % BLOCK == 0
+class Settled(NamedTuple):
+    """One fit of a search.
 
-
-def next_stage(run: Any, state: FitState) -> FitState | None:
-    """Where a search goes on once its restarts have settled; None where it is over.
-
-    Restarts with one state more follow while those before used theirs; at the end the best one converges.
+    Attributes
+    ----------
+    blocks, elbo, active : q(theta), its ELBO, and whether it has not converged.
+    room : states of the model that the blocks are of; 0 for that of the data.
+    used : states that are used.
     """
-    search: MoveSearch | None = state.search
-    best = best_restart(state)
-    if run.moves != "auto" or search is None or search.final or not np.isfinite(state.latest[best]):
-        return None
-    restarts = len(search.tried)
-    if 0 < search.number < run.num_labels:
-        used = int(np.sum(np.asarray(mass_of(run.model_of(search)[0], state.blocks, best)) > EMPTY))
-        if used > search.number - UNUSED:
-            return _with_one_state_more(run, state, best)
-    active = np.arange(restarts) == best
-    return state._replace(active=active, search=search._replace(since=state.step, final=True))
+
+    blocks: Any
+    elbo: float
+    active: bool
+    room: int = 0
+    used: int = 0
 
 
-def _with_one_state_more(run: Any, state: FitState, best: int) -> FitState:
-    """State in which all restarts but the first, the best so far, start anew."""
-    (restarts, room), number = state.search.tried.shape[:2], state.search.number + 1
-    incumbent = jax.tree.map(lambda x: np.asarray(x)[best], state.blocks)
-    search = run.search_at_start(state.step, restarts, room if number <= room else 2 * room)
-    search = search._replace(round=state.search.round, number=number, needs=state.search.needs)
-    search.phase[0] = DONE
-    model, narrow = (run.model_of(each)[0] for each in (search, state.search))
-    incumbent = jax.tree.map(lambda x: np.asarray(x)[None], model.widened(narrow, incumbent))
-    first = np.arange(restarts) == 0
-    return state._replace(
-        blocks=joined(incumbent, run.nested_starts(model, restarts - 1, number)),
-        active=~first,
-        latest=np.where(first, state.latest[best], -np.inf).astype(state.latest.dtype),
-        traces=[np.full_like(row, row[best]) for row in state.traces],
-        search=search,
-    )
+Found = tuple[Settled, np.ndarray]
+"""The best fit, and the ELBOs of the last restarts."""
 
 
-def merge(run: Any, state: FitState) -> FitState:
-    """State after merges and deletions of one restart were tried."""
-    moving = _next_to_move(state)
-    assert moving is not None
+def restart_search(ascend: Ascent, problem: Problem, blocks: Any) -> Found:
+    """The best of restarts that run until they have converged."""
+    found = ascend(problem, blocks)
+    return _fits(found)[0], found.elbo
 
-    def sweep(blocks, active, latest, done, limit):
-        return run.iterate(
-            state._replace(blocks=blocks, step=state.step + done, latest=latest), active, limit
+
+def edit_search(ascend: Ascent, problem: Problem, blocks: Any, key: Array) -> Found:
+    """The best of restarts, and of edits of the best three that keep the number of states."""
+    found = ascend(problem, blocks)
+    fits = _fits(found)[:BEST]
+    for number, fit in enumerate(fits):
+        if not ascend.spent and np.isfinite(fit.elbo):
+            edit = functools.partial(
+                _edited, ascend, problem, jax.random.fold_in(key, number), fit, fits[0].elbo
+            )
+            fits[number] = ascend.journal.call(edit)
+    best = max(fits, key=lambda fit: fit.elbo)
+    return _polished(ascend, problem, best), found.elbo
+
+
+def grow_search(ascend: Ascent, problem: Problem, key: Array, restarts: int, init: str) -> Found:
+    """The best fit of a model that learns how many of its states are used."""
+    most = num_states(problem.model, problem.prior, problem.batches[0])
+    problem_of = functools.cache(lambda room: problem if room >= most else problem.with_states(room))
+    best, number, room = None, min(FEWEST, most), min(ROOM, most)
+    while best is None or number < min(best.used + UNUSED, most + 1):
+        room = room if number <= room else min(2 * room, most)
+        starts = functools.partial(_starts, problem_of(room), key, restarts, init)
+        wider = None if best is None else _in_room(best, problem_of, room)
+        grow = functools.partial(_grown, ascend, problem_of(room), starts, wider, number, room)
+        best, elbos = ascend.journal.call(grow)
+        number += 1
+        if ascend.spent:
+            return best, elbos
+    problem = problem_of(best.room)
+    if most > 1 and np.isfinite(best.elbo):
+        edit = functools.partial(_edited, ascend, problem, jax.random.fold_in(key, 0), best, best.elbo)
+        best = ascend.journal.call(edit)
+    return _polished(ascend, problem, best), elbos
+
+
+def _starts(problem: Problem, key: Array, restarts: int, init: str, number: int) -> Any:
+    """Initial blocks of restarts that use the first `number` states."""
+    prior = problem.model.prior_of_first(number)
+    fixed = problem.model, prior, problem.arranged, restarts, init, problem.batches, number
+    return start_blocks(jax.random.fold_in(key, number), *fixed)
+
+
+def _grown(
+    ascend: Ascent,
+    problem: Problem,
+    starts: Callable[[int], Any],
+    best: Settled | None,
+    number: int,
+    room: int,
+) -> Found:
+    """The best of a fit with fewer states and of restarts with `number`, which are reduced; and the ELBOs of these."""
+    blocks, floor = starts(number), -np.inf
+    if best is not None:
+        floor = best.elbo
+    elif number > 1:  # one of the first restarts has a single state
+        blocks = jax.tree.map(
+            lambda x, y: np.concatenate([np.asarray(x)[:1], np.asarray(y)[1:]]), starts(1), blocks
         )
+    if number > FEWEST:
+        found = ascend(problem, blocks, limit=EARLY, floor=floor)
+        early = [_reduced(ascend, problem, fit, floor) for fit in _fits(found)]
+        early = sorted(early, key=lambda fit: -fit.elbo)[:BEST]
+        blocks = stacked([fit.blocks for fit in early])
+    found = ascend(problem, blocks, horizon=HORIZON, floor=floor)
+    fits = [_reduced(ascend, problem, fit, floor) for fit in _fits(found)[:BEST]]
+    best = max([*fits, *([] if best is None else [best])], key=lambda fit: fit.elbo)
+    restarts = len(jax.tree.leaves(starts(number))[0])
+    elbos = np.full(restarts, best.elbo, found.elbo.dtype)
+    elbos[: len(found.elbo)] = np.fmax(found.elbo, floor)
+    used = int(np.sum(_labelled(problem, best).mass > EMPTY)) if np.isfinite(best.elbo) else number
+    return best._replace(room=room, used=used), elbos
 
-    found = try_candidates(
-        sweep, run.model_of(state.search)[0], state.blocks, state.latest, moving, run.frames
-    )
-    phase, active = state.search.phase.copy(), np.array(state.active)
-    phase[moving] = phase[moving] if found.kept else DONE
-    active[moving] = found.active
-    state = run.with_trace(state, found.trace)
-    search = state.search._replace(round=state.search.round + 1, since=state.step, phase=phase)
-    return state._replace(blocks=found.blocks, active=active, latest=found.latest, search=search)
+
+def _in_room(fit: Settled, problem_of: Callable[[int], Problem], room: int) -> Settled:
+    """A fit in a model with more room, with states that no step uses."""
+    if fit.room == room:
+        return fit
+    blocks = problem_of(room).model.widened(problem_of(fit.room).model, fit.blocks)
+    return fit._replace(blocks=jax.tree.map(np.asarray, blocks), room=room)
 
 
-def move(run: Any, state: FitState) -> FitState:
-    """State after one round of moves."""
-    search = state.search._replace(ready=state.search.ready_after(state.active))
-    fixed = run.model, run.prior, run.buckets, run.key_moves
-    search, moves = propose(*fixed, state.blocks, state.latest, search)
-    if not moves.chosen.any():
-        return state._replace(search=search)
+def _reduced(ascend: Ascent, problem: Problem, fit: Settled, floor: float) -> Settled:
+    """A fit after merges and deletions, as long as they raise its ELBO."""
+    while not ascend.spent and np.isfinite(fit.elbo):
+        labelled = _labelled(problem, fit)
+        found = _judged(ascend, problem, reductions(labelled), max(floor, fit.elbo), fit.elbo)
+        if not found or not _rises(problem, found[0].elbo, fit.elbo):
+            break
+        fit = found[0]._replace(room=fit.room)
+    return fit
 
-    def sweep(blocks, active, latest, done):
-        return run.iterate(
-            state._replace(blocks=blocks, step=state.step + done, latest=latest), active, BLOCK
+
+def _edited(ascend: Ascent, problem: Problem, key: Array, fit: Settled, floor: float) -> Settled:
+    """A fit after splits, until several rounds of them in turn do not raise its ELBO.
+
+    Where the number of states is learned, merges and deletions follow a split; else a split has the label of a state
+    that is merged into another.
+    """
+    learned = problem.model.learns_number
+    failures, number = 0, 0
+    while failures < FAILURES and not ascend.spent:
+        rng = numpy_generator(key, number)
+        labelled = _labelled(problem, fit)
+        found = _judged(ascend, problem, splits(rng, labelled, SPLITS), max(floor, fit.elbo))
+        if learned:
+            found = [_reduced(ascend, problem, each, max(floor, fit.elbo)) for each in found]
+        failures, number = failures + 1, number + 1
+        best = max(found, key=lambda each: each.elbo, default=fit)
+        if not ascend.spent and _rises(problem, best.elbo, fit.elbo):
+            after = ascend(problem, stacked([best.blocks]), floor=max(floor, best.elbo))
+            fit, failures = _fits(after)[0]._replace(room=fit.room), 0
+    return fit
+
+
+def _polished(ascend: Ascent, problem: Problem, fit: Settled) -> Settled:
+    """A fit after it has converged to a share of `tol`."""
+    if ascend.spent or not np.isfinite(fit.elbo):
+        return fit
+    tol = max(ascend.tol * POLISH, min(ascend.tol, 4 * rounding(problem)))
+    after = _fits(ascend(problem, stacked([fit.blocks]), floor=fit.elbo, tol=tol))[0]
+    return after._replace(elbo=max(after.elbo, fit.elbo), room=fit.room, used=fit.used)
+
+
+def _judged(
+    ascend: Ascent, problem: Problem, proposals: list[list[np.ndarray]], floor: float, base: float = np.inf
+) -> list[Settled]:
+    """The best fits from proposed labels after a few iterations, which end where one of them lies above `base`."""
+    if not proposals or ascend.spent:
+        return []
+    host = jax.tree.map(np.asarray, problem.batches)
+    dtype = float_type(problem.prior)
+    each = []
+    for number, labels in enumerate(proposals):
+        statistics = problem.model.label_statistics(np.random.default_rng(number), labels, host)
+        statistics = jax.tree.map(lambda x: np.asarray(x, dtype), statistics)
+        each.append(_updated(problem.model, problem.prior, statistics))
+    found = Ascended(stacked(each), None, np.ones(len(each), bool))
+    for limit, kept in JUDGED:
+        found = ascend(problem, found.blocks, elbo=found.elbo, active=found.active, limit=limit, floor=floor)
+        order = order_of(found.elbo)
+        if ascend.spent or _rises(problem, found.elbo[order[0]], base):
+            break
+        found = found._replace(active=found.active & np.isin(np.arange(len(each)), order[:kept]))
+    return _fits(found)[:BEST]
+
+
+class Labelled(NamedTuple):
+    """Labels of the steps of a fit."""
+
+    probability: list[np.ndarray]  # (sequence, time, state) by batch, zero beyond each length
+    labels: list[np.ndarray]  # (sequence, time) by batch: the most probable states
+    mass: np.ndarray  # (state,) expected steps
+
+    @property
+    def used(self) -> list[int]:
+        """States that are used, the smallest first."""
+        order = np.argsort(self.mass, kind="stable")
+        return [int(state) for state in order if self.mass[state] > EMPTY]
+
+
+def _labelled(problem: Problem, fit: Settled) -> Labelled:
+    each = [np.asarray(x) for x in _probabilities(problem.model, fit.blocks, problem.batches)]
+    mass = np.sum([x.sum((0, 1)) for x in each], axis=0)
+    return Labelled(each, [x.argmax(-1) for x in each], mass)
+
+
+def reductions(labelled: Labelled) -> list[list[np.ndarray]]:
+    """Labels with a state merged into a larger one, or deleted: its steps take the state that is next to it."""
+    used, found = labelled.used, []
+    for number, state in enumerate(used if len(used) > 1 else []):
+        others = [np.where(np.arange(x.shape[-1]) == state, -1, x).argmax(-1) for x in labelled.probability]
+        found.append(_relabelled(labelled, state, others))
+        found += [_relabelled(labelled, state, [into] * len(others)) for into in used[number + 1 :]]
+    return found
+
+
+def splits(rng: np.random.Generator, labelled: Labelled, count: int) -> list[list[np.ndarray]]:
+    """Labels with part of the steps of a state in a free one: whole sequences, random runs, or a short window.
+
+    Where no state is free, one is merged into another.
+    """
+    used, found = labelled.used, []
+    free = [state for state in np.argsort(labelled.mass) if state not in used]
+    share = labelled.mass[used] / labelled.mass[used].sum()
+    for number in range(count if free or len(used) > 1 else 0):
+        state, merged = int(rng.choice(used, p=share)), labelled
+        if not free:
+            into, label = (int(x) for x in rng.choice(used, 2, replace=False))
+            merged = labelled._replace(labels=_relabelled(labelled, label, [into] * len(labelled.labels)))
+            state = into if state == label else state
+        else:
+            label = int(free[0])
+        parts = _parts(rng, labelled.labels, number % 3)
+        found.append(
+            [np.where((x == state) & part, label, x) for x, part in zip(merged.labels, parts, strict=True)]
         )
-
-    before = state.blocks, state.active, state.latest
-    kept, blocks, active, latest, trace = judge(sweep, moves, *before, run.frames)
-    with np.errstate(invalid="ignore"):  # ELBOs of -inf have no difference
-        gained = latest - state.latest > SWEEPS * run.tol * size_of(latest, run.frames)
-    state = run.with_trace(state, trace)
-    search = after_round(search, moves, kept, gained, state.step, run.model.moves_keep_number)
-    return state._replace(blocks=blocks, active=active, latest=latest, search=search)
+    return found
 
 
-def _next_to_move(state: FitState) -> int | None:
-    """The restart of largest ELBO that may try moves; None where the best ones have."""
-    order = np.argsort(-np.where(np.isfinite(state.latest), state.latest, -np.inf), kind="stable")[:MOVING]
-    left = [int(at) for at in order if np.isfinite(state.latest[at]) and state.search.phase[at] < DONE]
-    return left[0] if left else None
+def _parts(rng: np.random.Generator, labels: list[np.ndarray], kind: int) -> list[np.ndarray]:
+    """Half of the sequences, half of the time in random runs, or one short window of one sequence; of every batch."""
+    length = rng.choice(RUNS)
+    if kind == 0:
+        return [np.repeat(rng.random((len(x), 1)) < 0.5, x.shape[1], axis=1) for x in labels]
+    if kind == 1:
+        starts = [rng.integers(2, size=(len(x), 1)) for x in labels]
+        ends = [np.cumsum(rng.random(x.shape) < 1 / length, axis=1) for x in labels]
+        return [(start + end) % 2 == 1 for start, end in zip(starts, ends, strict=True)]
+    parts = [np.zeros(x.shape, bool) for x in labels]
+    part = parts[rng.integers(len(parts))]
+    start = rng.integers(part.shape[1])
+    part[rng.integers(len(part)), max(start - length, 0) : start + length] = True
+    return parts
 
 
-def best_restart(state: FitState) -> int:
-    """The restart of largest ELBO."""
-    return int(np.argmax(np.where(np.isnan(state.latest), -np.inf, state.latest)))
+def _relabelled(labelled: Labelled, state: int, others: list[Any]) -> list[np.ndarray]:
+    """Labels with others where they are `state`."""
+    return [np.where(x == state, other, x) for x, other in zip(labelled.labels, others, strict=True)]
+
+
+def _rises(problem: Problem, elbo: Any, base: Any) -> bool:
+    """Whether an ELBO lies above another by more than rounding."""
+    least = max(LEAST_GAIN, 4 * rounding(problem))
+    return bool(elbo > base + least * size_of(np.asarray(base), problem.frames))
+
+
+def rounding(problem: Problem) -> float:
+    """Relative rounding of the precision of a problem."""
+    return float(np.finfo(float_type(problem.prior)).eps)
+
+
+def _fits(found: Ascended) -> list[Settled]:
+    """Fits of all restarts, the best first."""
+    return [
+        Settled(one_of(found.blocks, at), found.elbo[at], bool(found.active[at]))
+        for at in order_of(found.elbo)
+    ]
+
+
+@quick_jit(calls=2**7)
+def _probabilities(model: Any, blocks: Any, batches: Any) -> list[Array]:
+    expected = expected_statistics(blocks)
+    return [model.state_probabilities(expected, batch) for batch in batches]
+
+
+@quick_jit(calls=2**9)
+def _updated(model: Any, prior: Any, statistics: Any) -> Any:
+    """Blocks after one global step from the prior."""
+    return constrain(model.update(prior, prior, statistics, 1.0, 1.0))

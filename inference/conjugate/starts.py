@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from ethogram.inference.conjugate.projection import constrain
 from ethogram.models.conjugate_model import ConjugateModel, overrides
 from ethogram.models.families.exponential_family import ConjugateBlock, natural_step
+from ethogram.models.families.projection import constrain
 from ethogram.models.numpy_generator import numpy_generator
 from ethogram.models.quick_jit import quick_jit
 

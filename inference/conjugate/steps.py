@@ -15,9 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from ethogram.inference.conjugate.projection import choose, constrain
 from ethogram.models.conjugate_model import group_size
 from ethogram.models.families.exponential_family import ConjugateBlock, expected_statistics
+from ethogram.models.families.projection import choose, constrain
 from ethogram.models.quick_jit import quick_jit
 
 __all__ = [

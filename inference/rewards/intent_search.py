@@ -34,10 +34,9 @@ from ethogram.inference.rewards.natural_steps import (
     standard_error,
     with_moved_hypers,
 )
-from ethogram.inference.rewards.reward_posterior import RewardPosterior
+from ethogram.inference.rewards.reward_posterior import RewardPosterior, naming
 from ethogram.models.arguments import require_integer, require_key
 from ethogram.models.chains.conjugate_chain import ChainData
-from ethogram.models.families.conjugate_block import naming
 from ethogram.models.families.exponential_family import Dirichlet
 from ethogram.models.families.exponential_family import natural_step as conjugate_step
 

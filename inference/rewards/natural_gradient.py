@@ -30,9 +30,8 @@ from ethogram.inference.rewards.gaussian import (
 )
 from ethogram.inference.rewards.natural_steps import Climb, begin_climb, climb, first_moments, standard_error
 from ethogram.inference.rewards.posterior_mode import levine_mode, posterior_mode
-from ethogram.inference.rewards.reward_posterior import RewardFit, RewardPosterior
+from ethogram.inference.rewards.reward_posterior import RewardFit, RewardPosterior, naming
 from ethogram.models.arguments import require_integer, require_key
-from ethogram.models.families.conjugate_block import naming
 from ethogram.models.held_warnings import import_quietly
 from ethogram.models.mdps.soft_curvature import likelihood_curvature
 from ethogram.models.rewards.gp_irl import GPIRL

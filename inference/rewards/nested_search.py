@@ -48,8 +48,7 @@ from ethogram.inference.rewards.natural_steps import (
     with_moved_hypers,
 )
 from ethogram.inference.rewards.posterior_mode import NOWHERE
-from ethogram.inference.rewards.reward_posterior import RewardFit, RewardPosterior
-from ethogram.models.families.conjugate_block import naming
+from ethogram.inference.rewards.reward_posterior import RewardFit, RewardPosterior, naming
 from ethogram.models.rewards.gp_irl import GPIRL
 from ethogram.models.rewards.priors import MATTERS
 from ethogram.models.rewards.reward_settings import FEW_FEATURES

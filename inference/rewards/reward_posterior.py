@@ -6,9 +6,11 @@ processes", section 2.1; the point that of Levine, Popovic and Koltun (2011), eq
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import os
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -26,7 +28,7 @@ from ethogram.models.model_object import model_object, static_field
 from ethogram.models.printing import short_repr
 from ethogram.models.rewards.gp_irl import GPIRL, reward_sites
 
-__all__ = ["METHODS", "RewardFit", "RewardPosterior", "as_double"]
+__all__ = ["METHODS", "RewardFit", "RewardPosterior", "as_double", "naming"]
 
 METHODS = ("natural_gradient", "laplace", "map")
 """Methods of `fit_reward`."""
@@ -283,3 +285,12 @@ def _sites(
         at_all = at_points((log_hyper[0], white)) if fixed else jax.lax.map(at_points, (log_hyper, white))
         variables["u"] = at_all
     return hypers | variables | reward_sites(model, reward, model.agent(reward, times))
+
+
+@contextlib.contextmanager
+def naming(name: str) -> Iterator[None]:
+    """Puts the name of a saved part in front of the messages of its checks, which become ValueErrors."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name}: {error}") from error

@@ -29,6 +29,7 @@ __all__ = [
     "ChainEmission",
     "conjugate_log_normalizer",
     "masked_log_likelihood",
+    "state_marginals",
     "zero_where_missing",
 ]
 
@@ -134,16 +135,8 @@ def _many_chains(
     num_sequences, num_steps = data.observed.shape
 
     def one_chunk(chunk: ChainData, counted: Array):
-        steps, statistics_of = _step_potentials(emission, expected, chunk)
-        dtype = jnp.result_type(jax.eval_shape(steps), log_initial)
-        lengths = jnp.where(counted, chunk.lengths, 0)
-        table = log_transition.astype(dtype)
-        result = chunk_e_step(
-            log_initial.astype(dtype),
-            table[..., None] if chunk.rows is None else RowTransitions(table, chunk.rows[:, :-1].T),
-            steps,
-            jnp.arange(num_steps)[:, None, None] < lengths[None, None],
-            summed=True,
+        result, statistics_of = _chunk_marginals(
+            emission, (log_initial, log_transition), expected, chunk, counted
         )
         counts = {
             "initial": initial._replace(concentration=jnp.sum(result.state[0], axis=-1).T),
@@ -154,6 +147,44 @@ def _many_chains(
 
     size = chunk_size(num_chains, num_sequences, num_steps, num_states)
     return by_chunks(one_chunk, data, size, axis=0)[1]
+
+
+def state_marginals(emission: ChainEmission, expected: dict[str, Any], data: ChainData) -> Array:
+    """q(z) of every step (sequence, time, state) under expected log potentials, zero beyond each length."""
+    expected = jax.tree.map(lambda x: x[None], expected)
+    initial, transition = expected.pop("initial"), expected.pop("transition")
+    log_initial = jnp.transpose(initial.concentration, (1, 0))[..., None]
+    chain = log_initial, jnp.moveaxis(transition.concentration, 0, -1)
+
+    def one_chunk(chunk: ChainData, counted: Array):
+        state = _chunk_marginals(emission, chain, expected, chunk, counted)[0].state
+        return jnp.transpose(state[:, :, 0], (2, 0, 1)), ()
+
+    size = chunk_size(1, *data.observed.shape, log_initial.shape[0])
+    return by_chunks(one_chunk, data, size, axis=0)[0]
+
+
+def _chunk_marginals(
+    emission: ChainEmission,
+    chain: tuple[Array, Array],
+    expected: dict[str, Any],
+    chunk: ChainData,
+    counted: Array,
+) -> tuple[Any, Any]:
+    """E-step of a chunk under the log potentials of its chain, and what gives statistics of marginals by block."""
+    log_initial, log_transition = chain
+    steps, statistics_of = _step_potentials(emission, expected, chunk)
+    dtype = jnp.result_type(jax.eval_shape(steps), log_initial)
+    lengths = jnp.where(counted, chunk.lengths, 0)
+    table = log_transition.astype(dtype)
+    result = chunk_e_step(
+        log_initial.astype(dtype),
+        table[..., None] if chunk.rows is None else RowTransitions(table, chunk.rows[:, :-1].T),
+        steps,
+        jnp.arange(chunk.observed.shape[1])[:, None, None] < lengths[None, None],
+        summed=True,
+    )
+    return result, statistics_of
 
 
 def _step_potentials(emission: ChainEmission, expected: dict[str, Any], chunk: ChainData) -> tuple[Any, Any]:
@@ -170,7 +201,7 @@ def _step_potentials(emission: ChainEmission, expected: dict[str, Any], chunk: C
     weights, pullback = jax.vjp(jax.vmap(emission.chain_weights), expected)
     num_chains, num_states, num_features = weights.shape
     num_steps, _, num_sequences = features.shape
-    # A product a step, rather than one for all of them: the result has the layout that the messages need.
+    # One product per step, rather than one for all of them: the result has the layout that the messages need.
     rows = jnp.broadcast_to(
         weights.reshape(1, -1, num_features), (num_steps, num_chains * num_states, num_features)
     )

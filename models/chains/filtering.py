@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import ArrayLike, Float
@@ -14,6 +12,7 @@ from ethogram.models.arguments import require_integer
 from ethogram.models.chains.log_space import logsumexp
 from ethogram.models.chains.potentials import ChainPotentials, chain_potentials, into_step
 from ethogram.models.printing import short_repr
+from ethogram.models.quick_jit import quick_jit
 
 __all__ = ["Filtered", "filter_states", "forecast_states", "log_filter"]
 
@@ -80,7 +79,7 @@ def forecast_states(
     return _forecast(potentials, steps)
 
 
-@jax.jit
+@quick_jit(calls=10)
 def _filtered(potentials: ChainPotentials) -> Filtered:
     def one_sequence(log_initial, log_transition, log_likelihood, length):
         log_state, log_predicted, increment = log_filter(log_initial, log_transition, log_likelihood)
@@ -92,7 +91,7 @@ def _filtered(potentials: ChainPotentials) -> Filtered:
     return potentials.over_sequences(one_sequence)
 
 
-@functools.partial(jax.jit, static_argnames="steps")
+@quick_jit(calls=10, static_argnames="steps")
 def _forecast(potentials: ChainPotentials, steps: int) -> Array:
     def one_sequence(log_initial, log_transition, log_likelihood, length):
         def onward(log_state, _):

@@ -120,7 +120,7 @@ def chunk_e_step(
         transition = jnp.transpose(_floored(log_transition - transition_shift[None, None]), (3, 2, 0, 1))[0]
 
     joint, normalizer = _forward(initial, transition, likelihood, tiny)
-    inverse = jnp.where(unknown[None], jnp.nan, _inverse(normalizer, tiny))  # NaN is handed on, never hidden
+    inverse = jnp.where(unknown[None], jnp.nan, _inverse(normalizer, tiny))  # propagate NaN
     before = jnp.concatenate([jnp.zeros_like(inverse[:1]), inverse[:-1]])
     state, counts, entering, reach = _backward(transition, likelihood, joint, inverse, before, alive, summed)
 

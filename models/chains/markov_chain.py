@@ -5,7 +5,7 @@ A chain of states :math:`z_1, \dots, z_T` has the unnormalised weight
 .. math:: \exp\Big(\pi(z_1) + \sum_{t=2}^T A_t(z_{t-1}, z_t) + \sum_{t=1}^T \ell_t(z_t)\Big)
 
 with log potentials ``log_initial`` :math:`\pi`, ``log_transition`` :math:`A` (the same at every step, or one
-matrix a step) and ``step_log_likelihood`` :math:`\ell`. Nothing needs to be normalised, and entries may be
+matrix per step) and ``step_log_likelihood`` :math:`\ell`. Nothing needs to be normalised, and entries may be
 ``-inf``. The gradient of the log normaliser is the posterior: :math:`\partial \log Z / \partial \ell_t(k) =
 p(z_t = k)`, written explicitly as the backward messages, so that one function serves sampling, gradients and the
 E-step of conjugate updates. Rabiner (1989), section III, has the recursions.
@@ -20,7 +20,8 @@ Leading batch axes broadcast, and are the fast way to do many chains.
 from __future__ import annotations
 
 import functools
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -28,6 +29,7 @@ from jax import Array
 from jax.custom_derivatives import SymbolicZero
 from jaxtyping import ArrayLike, Float
 
+from ethogram.models.arguments import is_concrete
 from ethogram.models.chains.batching import by_chains, by_chunks, chunk_size
 from ethogram.models.chains.filtering import Filtered, filter_states, forecast_states
 from ethogram.models.chains.forward_backward import chunk_e_step
@@ -35,6 +37,7 @@ from ethogram.models.chains.log_space import EStep, log_space_e_step
 from ethogram.models.chains.paths import Path, most_likely_path, sample_path
 from ethogram.models.chains.potentials import ChainPotentials, chain_potentials
 from ethogram.models.printing import short_repr
+from ethogram.models.quick_jit import quick_jit
 
 __all__ = [
     "ExpectedCounts",
@@ -50,6 +53,10 @@ __all__ = [
     "most_likely_path",
     "sample_path",
 ]
+
+
+CALLS = 1000
+"""Calls of a kernel on data of one shape, as a fit by EM makes them, for which quick compiling has to pay."""
 
 
 @short_repr
@@ -169,8 +176,14 @@ def entropy(
     return _entropy(potentials)
 
 
-# One program for each public function, inlined where the caller has its own.
-_program = functools.partial(jax.jit, inline=True)
+def _program(function: Callable[[ChainPotentials], Any]) -> Callable[[ChainPotentials], Any]:
+    """One program per public function: small ones compile quickly, and the caller's own program has it inlined."""
+    quick, inlined = quick_jit(function, calls=CALLS), jax.jit(function, inline=True)
+
+    def call(potentials: ChainPotentials) -> Any:
+        return (quick if is_concrete(*potentials.arrays) else inlined)(potentials)
+
+    return call
 
 
 @_program

@@ -48,7 +48,7 @@ class ChainPotentials:
         return self.log_transition.ndim == 5
 
     def every_step(self) -> ChainPotentials:
-        """The same potentials with one transition matrix a step, so that pair marginals come out a step."""
+        """The same potentials with one transition matrix per step, so that there are pair marginals of every step."""
         if self.driven:
             return self
         num_chains, num_sequences, num_steps, num_states = self.log_likelihood.shape

@@ -71,7 +71,8 @@ def _in_one_vocabulary(
     for number, (code, names) in enumerate(zip(codes, known, strict=True)):
         if names is None and (code >= 0).any():
             raise ValueError(f"{called[number]}.{vocabulary} is None, and others have names: name all")
-    tables = [np.array([*map(every.index, names or ()), -1], np.int32) for names in known]
+    place = {name: number for number, name in enumerate(every)}
+    tables = [np.array([*map(place.get, names or ()), -1], np.int32) for names in known]
     return [table[np.maximum(code, -1)] for table, code in zip(tables, codes, strict=True)], every
 
 
@@ -82,11 +83,14 @@ def _require_common_clocks(fields: dict[str, Any], metadata: dict[str, Any]) -> 
     frame = (1e9 if metadata["time_kind"] else 1) / metadata["frame_rate"]
     first = fields["observed"].argmax(axis=1)
     start = fields["times"][np.arange(len(first)), first] - first * frame
-    for label in np.unique(fields["group"][fields["group"] >= 0]).tolist():
-        starts = start[(fields["group"] == label) & fields["observed"].any(axis=1)]
-        if len(starts) and np.ptp(starts) > frame:
-            name = (metadata["group_names"] or range(label + 1))[label]
-            raise ValueError(
-                f"group {name!r} is in several items, which count its frames from different times: read their tables "
-                "together, or give them different groups"
-            )
+    seen = (fields["group"] >= 0) & fields["observed"].any(axis=1)
+    groups, number = np.unique(fields["group"][seen], return_inverse=True)
+    latest, earliest = np.full(len(groups), -np.inf), np.full(len(groups), np.inf)
+    np.maximum.at(latest, number, start[seen])
+    np.minimum.at(earliest, number, start[seen])
+    for label in groups[latest - earliest > frame][:1].tolist():
+        name = (metadata["group_names"] or range(label + 1))[label]
+        raise ValueError(
+            f"group {name!r} is in several items, which count its frames from different times: read their tables "
+            "together, or give them different groups"
+        )

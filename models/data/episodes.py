@@ -59,8 +59,9 @@ def read_list(
     columns = {field: read_column(part, field) for field, part in labels.items() if part is not None}
     number = np.int32 if lengths.sum() < 2**31 else np.int64
     sequence = np.repeat(np.arange(len(lengths), dtype=number), lengths)
-    rank = np.arange(len(sequence), dtype=number)
-    rank -= np.repeat((np.cumsum(lengths) - lengths).astype(number), lengths)
+    first = (np.cumsum(lengths) - lengths).astype(number)
+    rank: np.ndarray = np.arange(len(sequence), dtype=number)
+    rank -= np.repeat(first, lengths)
     frame, times = rank, None
     if time is not None:
         entries = np.empty(lengths.sum(), object)

@@ -54,7 +54,7 @@ def warn_of_outliers(
                 distance = np.abs(x - median[feature])
                 distance = np.minimum(distance, np.abs(period_of(metadata, feature) - distance)) / spread
                 distance[~here | ~(distance > FAR)] = 0
-                number, row = number + np.count_nonzero(distance), int(distance.argmax())
+                number, row = number + int(np.count_nonzero(distance)), int(distance.argmax())
                 farthest = max(farthest, (distance[row], -row, -feature))
         if number:
             ratio, row, feature = farthest[0], -farthest[1], -farthest[2]

@@ -53,14 +53,20 @@ def read_times(column: Any, name: str, num_rows: int, day_first: bool | None = N
     elif zone:
         column = column.dt.convert_time_zone("UTC").dt.replace_time_zone(None)
     elif not isinstance(column, np.ndarray) or column.dtype.kind in "OU":
-        column, zone = _without_zone(column, name)
+        import pandas
+
+        if np.ndim(column) == 1 and pandas.api.types.infer_dtype(column, skipna=False) == "string":
+            texts = list(column)  # an array of text would take a multiple of their memory
+            column, zone = _parsed(texts, name, day_first) if len(texts) == num_rows else (column, None)
+        else:
+            column, zone = _without_zone(column, name)
     values, null = read_column(column, name)
     if null.shape != (num_rows,):
         raise ValueError(f"{name} has shape {null.shape}, not ({num_rows},), one entry per row")
     if null.any():
         raise ValueError(f"{name} is null in row {int(null.argmax())}: every row needs a value")
-    if values.dtype.kind == "U":
-        values, zone = _parsed(values, name, day_first)
+    if values.dtype.kind == "U":  # of polars
+        values, zone = _parsed(values.tolist(), name, day_first)
     if values.dtype.kind not in "iufmM":
         raise TypeError(f"{name} holds {values.dtype}: times are numbers, dates, durations or ISO strings")
     return Times(values, None if zone is None else str(zone))
@@ -87,23 +93,23 @@ def _without_zone(column: Any, name: str) -> tuple[Any, str | None]:
     return np.array(utc, dtype="datetime64[us]"), zones.pop() if len(zones) == 1 else "UTC"
 
 
-def _parsed(values: np.ndarray, name: str, day_first: bool | None) -> tuple[np.ndarray, str | None]:
+def _parsed(texts: list[str], name: str, day_first: bool | None) -> tuple[np.ndarray, str | None]:
     """Dates in UTC of texts, and their zone."""
     import pandas
 
-    texts = values.tolist()
     ordered = _year_first(texts, name, day_first)
     dated = [bool(YEAR_FIRST.match(text)) for text in ordered]
     if all(dated):
         with contextlib.suppress(ValueError):
-            dates = pandas.to_datetime(ordered, format="mixed")  # of one zone, or none
+            # Of one zone, or none; a cache takes ten times the memory of the dates.
+            dates = pandas.to_datetime(ordered, format="mixed", cache=False)
             utc = dates if dates.tz is None else dates.tz_convert("UTC").tz_localize(None)
             return utc.to_numpy().astype("datetime64[us]"), dates.tz and str(dates.tz)
     iso = [_iso(text) for text in texts]
     if None in iso:
         row = iso.index(None) if all(dated) else dated.index(False)
         raise TypeError(
-            f"{name} holds {values.dtype}: times are numbers, dates, durations or ISO strings, and row {row} is "
+            f"{name} holds text: times are numbers, dates, durations or ISO strings, and row {row} is "
             f"{texts[row]!r}{number_hint(texts[row])}"
         )
     utc, zone = _without_zone(np.array(iso), name)
@@ -120,17 +126,19 @@ def _iso(text: str) -> datetime.datetime | None:
 def _year_first(texts: list[str], name: str, day_first: bool | None) -> list[str]:
     """The texts, of which those with the year at the end of their date have it at its beginning."""
     ends = {row: found for row, text in enumerate(texts) if (found := YEAR_LAST.match(text))}
-    if ends and day_first is None:
-        day, month = (next((row for row in ends if int(ends[row][part]) > 12), None) for part in (1, 2))
-        row = next(row for row in (day, month, *ends) if row is not None)
-        which = "True or False" if day is month is None else month is None
+    if not ends:
+        return texts
+    if day_first is None:
+        first, second = (next((row for row in ends if int(ends[row][part]) > 12), None) for part in (1, 2))
+        row = next(row for row in (first, second, *ends) if row is not None)
+        which = "True or False" if first is second is None else second is None
         raise ValueError(
             f"{name} is {texts[row]!r} in row {row}, with the day or the month first: pass day_first={which}"
         )
     ordered = list(texts)
     for row, found in ends.items():
-        first, second, year = found.groups()
-        day, month = (first, second) if day_first else (second, first)
+        *of_day, year = found.groups()
+        day, month = of_day if day_first else of_day[::-1]
         if int(month) > 12:
             raise ValueError(
                 f"{name} is {texts[row]!r} in row {row}, which is no date with day_first={day_first}"
@@ -209,19 +217,17 @@ def with_time_metadata(
     sequence : (row,) numbers of the sequences, ascending, where a frame rate that contradicts the times is refused; or,
         where it is an `attribute` of this name, replaced with a warning.
     """
-    of_dates = times.values.dtype.kind in "mM"
-    if sequence is not None and metadata.frame_rate is not None:
-        rate = _agreed_rate(metadata.frame_rate, metadata.time_unit, times.values, step, sequence, attribute)
-        metadata = dataclasses.replace(metadata, frame_rate=rate)
+    rate, unit, of_dates = metadata.frame_rate, metadata.time_unit, times.values.dtype.kind in "mM"
+    if sequence is not None and rate is not None:
+        rate = _agreed_rate(rate, unit, times.values, step, sequence, attribute)
+    if step is not None and of_dates and not unit:
+        unit = "s"
+    if step is not None and rate is None and not (of_dates and unit != "s"):
+        rate = 1 / step_length(step, times.values)
     kind = {"M": "date", "m": "duration"}.get(times.values.dtype.kind)
-    metadata = dataclasses.replace(metadata, time_kind=kind, time_zone=times.zone)
-    if step is None:
-        return metadata
-    if of_dates and not metadata.time_unit:
-        metadata = dataclasses.replace(metadata, time_unit="s")
-    if metadata.frame_rate is not None or (of_dates and metadata.time_unit != "s"):
-        return metadata
-    return dataclasses.replace(metadata, frame_rate=1 / step_length(step, times.values))
+    return dataclasses.replace(
+        metadata, frame_rate=rate, time_unit=unit, time_kind=kind, time_zone=times.zone
+    )
 
 
 def _agreed_rate(

@@ -38,7 +38,7 @@ __all__ = ["AutoregressiveGaussianEmission"]
 
 @model_object
 class AutoregressiveGaussianEmission(CentredEmission):
-    r"""A Gaussian vector autoregression a state, with unknown coefficients and full covariance.
+    r"""A Gaussian vector autoregression per state, with unknown coefficients and full covariance.
 
     .. math:: \Sigma_k \sim IW(\Psi, \nu), \quad A_k \mid \Sigma_k \sim MN(M, \Sigma_k, V / \kappa), \quad
               y_t \mid z_t = k \sim N(m + A_k h_t, \Sigma_k)

@@ -120,7 +120,7 @@ class _NormalInverseWishartEmission(CentredEmission):
 
 @model_object
 class GaussianEmission(_QuadraticPotentials, _NormalInverseWishartEmission):
-    r"""One Gaussian a state, with unknown mean and full covariance.
+    r"""One Gaussian per state, with unknown mean and full covariance.
 
     .. math:: \Sigma_k \sim IW(\Psi, \nu), \quad \mu_k \mid \Sigma_k \sim N(m, \Sigma_k / \kappa), \quad
               x_t \mid z_t = k \sim N(\mu_k, \Sigma_k)
@@ -183,7 +183,7 @@ class GaussianEmission(_QuadraticPotentials, _NormalInverseWishartEmission):
 
 @model_object
 class KnownCovarianceEmission(_QuadraticPotentials):
-    r"""One Gaussian a state, with unknown mean and known covariance R.
+    r"""One Gaussian per state, with unknown mean and known covariance R.
 
     .. math:: \mu_k \sim N(m, V), \qquad x_t \mid z_t = k \sim N(\mu_k, R)
 
@@ -286,7 +286,7 @@ class KnownCovarianceEmission(_QuadraticPotentials):
 
 @model_object
 class GaussianMixtureEmission(_NormalInverseWishartEmission):
-    r"""A mixture of Gaussians a state: weights :math:`w_k \sim Dir(c)`, components as in `GaussianEmission`.
+    r"""A mixture of Gaussians per state: weights :math:`w_k \sim Dir(c)`, components as in `GaussianEmission`.
 
     The component indicators are marginalised under q: the step potential of a state is :math:`\ln \sum_m \exp(E
     \ln w_{km} + E \ln N_{km})`, whose gradient is the responsibilities of its components.

@@ -1,7 +1,7 @@
 """Regressions in short windows of sequences: what tells apart frames that differ in how they follow one another.
 
 One frame says little about the coefficients behind it, and k-means of residuals misses states that differ in
-coefficients and noise alike. Ours.
+coefficients and noise alike. (Original to this package.)
 """
 
 from __future__ import annotations

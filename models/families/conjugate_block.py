@@ -6,9 +6,7 @@ kept in natural coordinates, where a conjugate update is an addition. The blocks
 """
 
 import abc
-import contextlib
 import dataclasses
-from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import jax
@@ -25,7 +23,7 @@ from ethogram.models.families.variates import JaxVariates, NumpyVariates, Variat
 from ethogram.models.hooks import HasHooks
 from ethogram.models.printing import short_repr
 
-__all__ = ["ConjugateBlock", "SiteNames", "broadcast_batch", "naming", "require_finite", "sample_site"]
+__all__ = ["ConjugateBlock", "SiteNames", "broadcast_batch", "require_finite", "sample_site"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -167,15 +165,6 @@ def sample_site(name: str, distribution: dist.Distribution) -> Array:
 def _in_double_precision(leaf: Any) -> np.ndarray:
     array = np.asarray(leaf)
     return array.astype(float) if array.dtype.kind == "f" else array
-
-
-@contextlib.contextmanager
-def naming(name: str) -> Iterator[None]:
-    """Puts the name of a block in front of the messages of its checks, which become ValueErrors."""
-    try:
-        yield
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{name}: {error}") from error
 
 
 def require_finite(name: str, tree: Any) -> None:

@@ -122,8 +122,8 @@ class NormalInverseWishart(ConjugateBlock):
             near = np.abs(kept - variance) <= 0.01 * variance
             fix = "give origin=mean, or use float64 (jax_enable_x64)"
             require(near, "diagonal of scale", variance, "is lost to rounding beside the squared mean", fix)
-            nu = kept_dof - (dimension + 2)
-            require(nu > dimension - 1, "dof", nu, "is D - 1 after rounding", "give a larger one")
+            kept_nu = kept_dof - (dimension + 2)
+            require(kept_nu > dimension - 1, "dof", kept_nu, "is D - 1 after rounding", "give a larger one")
         return cls(natural, centre)
 
     def _regression(self) -> MatrixNormalInverseWishart:

@@ -105,7 +105,7 @@ class PartlyKnown(ConjugateBlock):
             if len(partial):
                 place = ", ".join(map(str, partial[0]))
                 raise ValueError(f"known[{place}] is NaN in part: give all of a row, or NaN throughout")
-            names = [f"known.{name}" for name in point._fields] if isinstance(point, tuple) else ["known"]
+            names = [f"known.{name}" for name in getattr(point, "_fields", ())] or ["known"]
             for name, array, constraint in zip(names, values, block.support, strict=True):
                 _require_support(name, np.asarray(array), constraint, np.asarray(rows))
         values = [concretely(lambda xp, x: xp.where(xp.isnan(x), 0, x), array) for array in values]

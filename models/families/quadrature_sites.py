@@ -70,8 +70,8 @@ class PlanarDirection(dist.Distribution):
         x, y = value[..., 0], value[..., 1]
         log_length = 0.5 * jnp.log(x * x + y * y)
         # A concentration may be 0, which numpyro's check refuses.
-        law = dist.VonMises(self.direction, self.concentration, validate_args=False)
-        angle = law.log_prob(jnp.arctan2(y, x))
+        von_mises = dist.VonMises(self.direction, self.concentration, validate_args=False)
+        angle = von_mises.log_prob(jnp.arctan2(y, x))
         constant = 0.5 * math.log(2 * math.pi) + math.log(LENGTH_SPREAD)
         return angle - 0.5 * (log_length / LENGTH_SPREAD) ** 2 - 2 * log_length - constant
 

@@ -196,8 +196,8 @@ class VonMisesConjugate(QuadratureBlock):
     def sites(self, names: SiteNames, zeros: Any = None) -> DirectionConcentration:
         """Concentrations, and directions as angles of vectors in the plane, the latent site ``direction_vector``."""
         concentration = sample_site(names("concentration"), SizeDensity(self))
-        law = PlanarDirection(self.direction, concentration * self.resultant)
-        vector = sample_site(names(f"direction{VECTOR}"), law)
+        in_plane = PlanarDirection(self.direction, concentration * self.resultant)
+        vector = sample_site(names(f"direction{VECTOR}"), in_plane)
         direction = jnp.arctan2(vector[..., 1], vector[..., 0])
         if not names.suffix:
             direction = numpyro.deterministic(names("direction"), direction)

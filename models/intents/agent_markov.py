@@ -40,8 +40,12 @@ from ethogram.models.arguments import (
     require_one_of,
     warn_user,
 )
-from ethogram.models.chains.conjugate_chain import ChainData, ChainEmission, conjugate_log_normalizer
-from ethogram.models.chains.relabelled_paths import PathPotentials
+from ethogram.models.chains.conjugate_chain import (
+    ChainData,
+    ChainEmission,
+    conjugate_log_normalizer,
+    state_marginals,
+)
 from ethogram.models.conjugate_model import (
     ConjugateModel,
     Entries,
@@ -59,7 +63,6 @@ from ethogram.models.intents.agent_trace import AgentTrace, log_stay_evidence
 from ethogram.models.intents.constraints import check_constraints
 from ethogram.models.intents.intent_agent import IntentAgent, noisy_stay_labels, roll_out
 from ethogram.models.intents.known_weights import check_weights
-from ethogram.models.intents.path_potentials import intent_potentials
 from ethogram.models.intents.peers import peers_of
 from ethogram.models.intents.pooled_rows import mixed_rows, read_pool
 from ethogram.models.intents.row_sites import sample_rows
@@ -72,7 +75,7 @@ from ethogram.models.intents.rows import (
     refuse_changes,
     row_coords,
 )
-from ethogram.models.intents.starts import start_statistics
+from ethogram.models.intents.starts import label_statistics, start_statistics
 from ethogram.models.intents.stickiness import StickinessPrior, read_stickiness
 from ethogram.models.model_object import model_object, static_field
 from ethogram.models.printing import short_repr
@@ -166,7 +169,7 @@ class AgentMarkov(ConjugateModel):
     observed_site: ClassVar[str] = "actions"
     label_dims: ClassVar[tuple[str, ...]] = ("intent", "next_intent")
     start_kinds: ClassVar[tuple[str, ...]] = ("sticky", "segments", "prior")
-    moves_keep_number: ClassVar[bool] = False
+    learns_number: ClassVar[bool] = True
 
     def __post_init__(self):
         for name in ("num_states", "num_actions", "truncation"):
@@ -306,18 +309,9 @@ class AgentMarkov(ConjugateModel):
             "policy": expected["policy"],
         }
 
-    def label_axes(self) -> dict[str, tuple[int, ...]]:
-        """Axes of the statistics that intents label; rows over intents have one more entry.
-
-        With pooled rows the entropy of the choice between shared and own row is not in the bounds of merges and splits;
-        iterations judge them.
-        """
-        shared = {} if self.pool is None else {"shared": (0, 1)}
-        return {"initial": (0,), "transition": (1, 2), **shared, "policy": (0,)}
-
     def exchangeable_axes(self) -> dict[str, tuple[int, ...]]:
         """Axes of the intents by block, where their sticks are free: the density of these knows no order."""
-        return {**self.label_axes(), "weights": (0,)} if updates.is_free(self) else {}
+        return {**updates.label_axes(self), "weights": (0,)} if updates.is_free(self) else {}
 
     def state_positions(self, draws: Any, data: Trajectories) -> np.ndarray:
         """Minus the weight of every intent."""
@@ -327,23 +321,26 @@ class AgentMarkov(ConjugateModel):
         """Expected steps of every intent, from the counts of blocks after a global step of size 1."""
         return updates.state_mass(self, blocks)
 
-    def relabelled(
-        self, blocks: dict[str, ConjugateBlock], keep: Any, drop: Any
-    ) -> dict[str, ConjugateBlock]:
-        """Blocks with counts and weight of intent `drop` added to those of `keep`; deleted, where they are the same."""
-        return updates.relabelled(self, blocks, keep, drop)
-
     def widened(self, earlier: Any, blocks: dict[str, ConjugateBlock]) -> dict[str, ConjugateBlock]:
         """Blocks of a bound model with a smaller truncation, with unused intents added: the ELBO stays."""
         return updates.widened(self, earlier, blocks)
 
-    def chain_of_steps(self, expected: dict[str, Any], batch: ChainData) -> PathPotentials:
-        """Expected log potentials of every step of a batch."""
-        log_stay = None
-        if self.stay_accuracy is not None:
-            log_stay = log_stay_evidence(self.stay_accuracy, 2)[:, 0]
-            log_stay = (log_stay[:, 0] - log_stay[:, 1])[self.rows_carried().row_stay]
-        return intent_potentials(self._chain(expected), log_stay, batch)
+    @property
+    def labels_steps(self) -> bool:
+        """True: every step has an intent."""
+        return True
+
+    def label_statistics(
+        self, rng: np.random.Generator, labels: list[np.ndarray], batches: list[ChainData]
+    ) -> dict[str, Any]:
+        """Counts of labels of every step, see :mod:`ethogram.models.intents.starts`."""
+        return label_statistics(self, labels, batches)
+
+    def state_probabilities(
+        self, expected: dict[str, Any], batch: ChainData
+    ) -> Float[Array, "sequence time intent"]:
+        """Probability of every intent at every step of a batch, zero beyond each length."""
+        return state_marginals(_Policy(), self._chain(expected), batch)
 
     def arrange(self, data: Trajectories) -> ChainData:
         """Data for :meth:`log_normalizer`; states and rows are renumbered as the model carries them."""
@@ -507,7 +504,7 @@ class AgentMarkov(ConjugateModel):
         if number is None or number >= self.truncation:
             return start_statistics(self, rng, kind, batches)
         found = start_statistics(self.narrowed(number), rng, kind, batches)
-        for name, axes in self.label_axes().items():
+        for name, axes in updates.label_axes(self).items():
             counts = updates.with_unused(found[name].concentration, axes, number, self.truncation - number)
             found[name] = DirichletCoordinates(counts)
         return found

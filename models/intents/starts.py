@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import jax.numpy as jnp
@@ -10,7 +11,7 @@ import numpy as np
 from ethogram.models.chains.conjugate_chain import ChainData
 from ethogram.models.families.exponential_family import DirichletCoordinates
 
-__all__ = ["start_statistics"]
+__all__ = ["label_statistics", "start_statistics"]
 
 SMALLEST_DRAW = 1e-10
 """Floor of the draws: an entry without concentration would be a structural zero."""
@@ -31,7 +32,9 @@ def start_statistics(
     every row; ``"segments"`` cuts every trace into segments of one intent each; ``"prior"`` puts q at draws from the
     prior with the prior's concentration, by statistics that may be negative.
     """
-    points: dict[str, Any] = {name: () for name in model.prior() if name in POINTS}
+    if kind == "segments":
+        return label_statistics(model, segment_labels(rng, batches, model.truncation), batches)
+    points = _points(model)
     if kind == "prior":
         prior = {
             name: np.asarray(block.natural.concentration, float)
@@ -42,42 +45,71 @@ def start_statistics(
         return points | drawn
     rows, count = model.rows_carried(), model.truncation
     initial = np.zeros(count + 1)
-    transition = np.zeros((rows.num_rows, count, count + 1))
-    policy = np.zeros((count, len(rows.states), model.num_actions))
-    row_pair = np.asarray(rows.row_pair)
-    if kind == "sticky":
-        transition[:, np.arange(count), np.arange(count)] = 1
-        visits = np.zeros(policy.shape[1:])
-        for batch in batches:
-            symbol = np.asarray(batch.observations)[np.asarray(batch.observed)]
-            state, action = np.divmod(symbol, model.num_actions)
-            np.add.at(visits, (state, action), 1)
-        policy[:] = np.moveaxis(rng.dirichlet(np.ones(count), visits.shape), -1, 0) * visits
-        initial[:count] = sum(len(batch.lengths) for batch in batches) / count
-    for batch in batches if kind == "segments" else ():
-        lengths, observed = np.asarray(batch.lengths), np.asarray(batch.observed)
-        steps = np.arange(observed.shape[1])
-        cut = rng.random(observed.shape) < PIECES / np.maximum(lengths[:, None], PIECES)
+    initial[:count] = sum(len(batch.lengths) for batch in batches) / count
+    transition = np.broadcast_to(np.eye(count, count + 1), (rows.num_rows, count, count + 1))
+    visits = np.zeros((len(rows.states), model.num_actions))
+    for batch in batches:
+        symbol = np.asarray(batch.observations)[np.asarray(batch.observed)]
+        visits += np.bincount(symbol, minlength=visits.size).reshape(visits.shape)
+    policy = np.moveaxis(rng.dirichlet(np.ones(count), visits.shape), -1, 0) * visits
+    return points | _shared(model, {"initial": initial, "transition": transition, "policy": policy})
+
+
+def segment_labels(rng: np.random.Generator, batches: list[ChainData], number: int) -> list[np.ndarray]:
+    """Labels (sequence, time): every trace in segments of one intent each."""
+    found = []
+    for batch in batches:
+        lengths, shape = np.asarray(batch.lengths), np.shape(batch.observed)
+        cut = rng.random(shape) < PIECES / np.maximum(lengths[:, None], PIECES)
         piece = np.cumsum(cut, axis=1)
-        labels = rng.integers(count, size=(len(lengths), piece.max() + 1))
-        intent = np.take_along_axis(labels, piece, axis=1)
-        inside, leaving = steps < lengths[:, None], steps + 1 < lengths[:, None]
-        state, action = np.divmod(np.asarray(batch.observations), model.num_actions)
-        np.add.at(policy, (intent[observed], state[observed], action[observed]), 1)
-        pair = row_pair[np.asarray(batch.rows)]
-        following = np.roll(intent, -1, axis=1)
-        np.add.at(transition, (pair[leaving], intent[leaving], following[leaving]), 1)
-        np.add.at(initial, intent[:, 0][inside[:, 0]], 1)
-    counts = {"initial": initial, "transition": transition, "policy": policy}
-    if model.pool is not None:  # as the prior expects the rows to share them
+        labels = rng.integers(number, size=(len(lengths), piece.max() + 1))
+        found.append(np.take_along_axis(labels, piece, axis=1))
+    return found
+
+
+def label_statistics(model: Any, labels: list[np.ndarray], batches: list[ChainData]) -> dict[str, Any]:
+    """Counts of every block under labels (sequence, time) of all steps."""
+    rows, count = model.rows_carried(), model.truncation
+    shapes = {
+        "initial": (count + 1,),
+        "transition": (rows.num_rows, count, count + 1),
+        "policy": (count, len(rows.states), model.num_actions),
+    }
+    total = {name: np.zeros(math.prod(shape)) for name, shape in shapes.items()}
+    row_pair = np.asarray(rows.row_pair)
+    for intent, batch in zip(labels, batches, strict=True):
+        lengths, observed = np.asarray(batch.lengths)[:, None], np.asarray(batch.observed)
+        steps = np.arange(observed.shape[1])
+        inside, leaving = steps < lengths, steps[:-1] + 1 < lengths
+        symbol = np.asarray(batch.observations)[observed]
+        pair = row_pair[np.asarray(batch.rows)[:, :-1][leaving]]
+        counted = {
+            "initial": intent[:, 0][inside[:, 0]],
+            "transition": (pair * count + intent[:, :-1][leaving]) * (count + 1) + intent[:, 1:][leaving],
+            "policy": intent[observed] * math.prod(shapes["policy"][1:]) + symbol,
+        }
+        for name, entry in counted.items():
+            total[name] += np.bincount(entry, minlength=len(total[name]))
+    counts = {name: each.reshape(shapes[name]) for name, each in total.items()}
+    return _points(model) | _shared(model, counts)
+
+
+def _points(model: Any) -> dict[str, Any]:
+    return {name: () for name in model.prior() if name in POINTS}
+
+
+def _shared(model: Any, counts: dict[str, np.ndarray]) -> dict[str, Any]:
+    """Counts as statistics; pooled rows share them as the prior expects."""
+    if model.pool is not None:
         mean = np.asarray(model.pool_prior, float)
         mean = mean / np.sum(mean)
-        counts |= {
+        transition = counts["transition"]
+        counts = counts | {
             "share": mean * np.sum(transition, axis=(1, 2))[:, None],
             "shared": mean[0] * np.sum(transition, axis=0),
             "transition": mean[1] * transition,
         }
-    return points | {name: DirichletCoordinates(x) for name, x in counts.items()}
+    return {name: DirichletCoordinates(x) for name, x in counts.items()}
 
 
 def _drawn(rng: np.random.Generator, concentration: np.ndarray) -> np.ndarray:

@@ -39,7 +39,6 @@ __all__ = [
     "drawn_parameters",
     "is_free",
     "prior_given",
-    "relabelled",
     "start_weights",
     "state_mass",
     "stickiness_of",
@@ -70,6 +69,12 @@ def start_weights(model: Any, number: int | None = None) -> StickWeights:
     natural = np.full(model.truncation + 1, SMALLEST_WEIGHT)
     natural[[*range(number), -1]] = 1 / (number + 1)
     return dataclasses.replace(weights, natural=jnp.asarray(natural, weights.natural.dtype))
+
+
+def label_axes(model: Any) -> dict[str, tuple[int, ...]]:
+    """Axes of the intents by block of rows, of which those over intents have one more entry."""
+    shared = {} if model.pool is None else {"shared": (0, 1)}
+    return {"initial": (0,), "transition": (1, 2), **shared, "policy": (0,)}
 
 
 def is_free(model: Any) -> bool:
@@ -210,7 +215,7 @@ def widened(model: Any, earlier: Any, blocks: Blocks) -> Blocks:
     before = prior_given(earlier, weights, learned)
     after = prior_given(model, dataclasses.replace(weights, natural=natural), learned)
     moved = {**blocks, "weights": after["weights"]}
-    for name, axes in model.label_axes().items():
+    for name, axes in label_axes(model).items():
         counts = with_unused(_rows(blocks[name]) - _rows(before[name]), axes, count, more)
         rows_after = DirichletCoordinates(_rows(after[name]) + counts)
         moved[name] = dataclasses.replace(after[name], natural=rows_after)
@@ -233,7 +238,7 @@ def _counts(model: Any, blocks: Blocks) -> dict[str, Array]:
     before = prior_given(model, blocks["weights"], blocks.get("stickiness"))
     return {
         name: jnp.maximum(blocks[name].natural.concentration - before[name].natural.concentration, 0)
-        for name in model.label_axes()
+        for name in label_axes(model)
     }
 
 
@@ -244,32 +249,6 @@ def state_mass(model: Any, blocks: Blocks) -> Array:
     if model.pool is not None:
         later += jnp.sum(counts["shared"], 0)
     return (counts["initial"] + later)[: model.truncation]
-
-
-def relabelled(model: Any, blocks: Blocks, keep: Any, drop: Any) -> Blocks:
-    """Blocks with counts and weight of intent `drop` added to those of `keep`; deleted, where they are the same.
-
-    Rows with bounds stay as they are in q until the next global step.
-    """
-    weights, learned = blocks["weights"], blocks.get("stickiness")
-    if weights.density != "fixed":
-        least = jnp.asarray(SMALLEST_WEIGHT, weights.natural.dtype)
-        to = jnp.where(keep == drop, model.truncation, keep)
-        natural = weights.natural.at[to].add(weights.natural[drop] - least).at[drop].set(least)
-        weights = dataclasses.replace(weights, natural=natural)
-    after = prior_given(model, weights, learned)
-    moved = {**blocks, "weights": weights}
-    for name, counts in _counts(model, blocks).items():
-        for axis in model.label_axes()[name]:
-            counts = jnp.moveaxis(counts, axis, 0)
-            counts = counts.at[keep].add(counts[drop]).at[drop].set(0)
-            counts = jnp.moveaxis(counts, 0, axis)
-        natural = DirichletCoordinates(after[name].natural.concentration + counts)
-        block = dataclasses.replace(blocks[name], natural=natural)
-        if isinstance(block, ConstrainedDirichlet):  # of other labels: no next projection starts there
-            block = block.with_rows(block.held, jnp.zeros_like(block.solved))
-        moved[name] = block
-    return moved
 
 
 def agent_tables(model: Any, parameters: Blocks) -> tuple[Array, Array, Array]:

@@ -12,8 +12,9 @@ frames, then of the odd ones, never lower the bound
           + \sum_{t \ge 2, a} m_{t-1}[a] \ln P \, m_t[a],
 
 but get stuck in switches of roles that are not there. Loopy belief propagation, in which each agent's chain and each
-frame's permanent exchange messages, gives a second start. Its own (Bethe) value is no bound. Ours; Wainwright and
-Jordan (2008), "Graphical models, exponential families, and variational inference", sections 4 and 5.
+frame's permanent exchange messages, gives a second start. Its own (Bethe) value is no bound. The algorithm is
+original to this package; Wainwright and Jordan (2008), "Graphical models, exponential families, and variational
+inference", sections 4 and 5, has its parts.
 """
 
 from __future__ import annotations

@@ -37,9 +37,13 @@ from ethogram.models.arguments import (
     require_integer,
     require_one_of,
 )
-from ethogram.models.chains.conjugate_chain import ChainData, masked_log_likelihood, zero_where_missing
+from ethogram.models.chains.conjugate_chain import (
+    ChainData,
+    masked_log_likelihood,
+    state_marginals,
+    zero_where_missing,
+)
 from ethogram.models.chains.hidden_markov import HiddenMarkov
-from ethogram.models.chains.relabelled_paths import PathPotentials
 from ethogram.models.conjugate_model import (
     ConjugateModel,
     Entries,
@@ -63,7 +67,7 @@ from ethogram.models.roles.per_sequence import PerSequence
 from ethogram.models.roles.role_couplings import IndependentRoles
 from ethogram.models.roles.role_groups import GroupedChains, agents_of_groups, grouped_sequences
 from ethogram.models.roles.role_priors import concentration, probability_rows
-from ethogram.models.roles.starts import start_statistics
+from ethogram.models.roles.starts import label_statistics, start_statistics
 
 __all__ = ["RoleHMM", "Simulated"]
 
@@ -235,9 +239,7 @@ class RoleHMM(ConjugateModel):
 
         return concretely(inside, data.states, data.lengths)
 
-    def log_normalizer(
-        self, expected: dict[str, Any], batch: ChainData | GroupedChains | Trajectories
-    ) -> Float[Array, ""]:
+    def log_normalizer(self, expected: dict[str, Any], batch: ChainData | GroupedChains) -> Float[Array, ""]:
         r"""Summed :math:`\ln \tilde Z` of a batch under expected log potentials, a scalar.
 
         Parameters
@@ -245,20 +247,12 @@ class RoleHMM(ConjugateModel):
         expected : expected statistics of the blocks of :meth:`prior`.
         batch : data, as :meth:`arrange` gives them; sequences of length zero add nothing.
         """
-        if isinstance(batch, Trajectories):
-            batch = self.arrange(batch)
         return self.coupling.log_normalizer(self, expected, batch)
 
     @property
     def e_step(self) -> EStep:
         """The exact step; with ``exclusive="per_frame"`` and many maps of agents to roles a mean field."""
         return self.coupling.e_step(self)
-
-    def label_axes(self) -> dict[str, tuple[int, ...]]:
-        """Axes of the statistics that roles label; none where the roles of a group are scored jointly."""
-        if self.coupling.is_joint:
-            return {}
-        return {**dict.fromkeys(self.prior(), (0,)), "transition": (0, 1)}
 
     def exchangeable_axes(self) -> dict[str, tuple[int, ...]]:
         """Axes of the roles by block, where all roles have the same prior and no data name them."""
@@ -286,12 +280,22 @@ class RoleHMM(ConjugateModel):
             occupied = following
         return -expected
 
-    def chain_of_steps(self, expected: dict[str, Any], batch: ChainData) -> PathPotentials:
-        """Expected log potentials of every step of a batch of independent chains."""
-        step = self.step_potentials(expected, batch)
-        table = expected["transition"].concentration
-        transition = jnp.broadcast_to(table, (len(step), step.shape[1] - 1, *table.shape))
-        return PathPotentials(expected["initial"].concentration, transition, step, batch.lengths)
+    @property
+    def labels_steps(self) -> bool:
+        """Whether every step has a role of its own: not where the roles of a group are scored jointly."""
+        return self.coupling.has_chain and not self.coupling.is_joint
+
+    def label_statistics(
+        self, rng: np.random.Generator, labels: list[np.ndarray], batches: list[Any]
+    ) -> dict[str, Any]:
+        """Statistics of labels of every step, as :func:`~ethogram.models.roles.starts.label_statistics`."""
+        return label_statistics(self, rng, labels, batches)
+
+    def state_probabilities(
+        self, expected: dict[str, Any], batch: ChainData
+    ) -> Float[Array, "sequence time role"]:
+        """Probability of every role at every step of a batch of independent chains, zero beyond each length."""
+        return state_marginals(self.emission, expected, batch)
 
     def step_potentials(
         self, expected: dict[str, Any], chains: ChainData

@@ -6,7 +6,7 @@ What is left of a map of agents to roles, for the probability of all later frame
           v_t(S') = \sum_S v_{t-1}(S) \, \mathrm{per}\, P[S, S'], \qquad p(D) = \sum_S v_T(S)
 
 with the permanent of the transitions between two sets; the same recursion from the last frame on gives the weight of
-the frames that follow, with which roles are sampled forwards. Ours.
+the frames that follow, with which roles are sampled forwards (original to this package).
 """
 
 from __future__ import annotations

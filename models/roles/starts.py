@@ -24,6 +24,7 @@ __all__ = [
     "frames_on_host",
     "kmeans_plus_plus",
     "label_frames",
+    "label_statistics",
     "random_maps",
     "rough_labels",
     "segments",
@@ -59,15 +60,22 @@ CAP, CANDIDATES = 0.9, 4
 
 
 def start_statistics(model: Any, rng: np.random.Generator, kind: str, batches: list[Any]) -> dict[str, Any]:
-    """Statistics by block of rough labels of every step, of batches as the ``arrange`` of a role HMM gives them.
-
-    Known roles are kept.
-    """
-    num_roles = model.num_roles
-    chains = [batch.chains if isinstance(batch, GroupedChains) else batch for batch in batches]
+    """Statistics by block of rough labels of every step, of batches as the ``arrange`` of a role HMM gives them."""
     labels = model.coupling.start_labels(model, rng, kind, batches)
     if model.emission.differs_by_state:
-        labels = _nearest_prior(model, chains, labels)
+        labels = _nearest_prior(model, _chains_of(batches), labels)
+    return label_statistics(model, rng, labels, batches)
+
+
+def _chains_of(batches: list[Any]) -> list[ChainData]:
+    return [batch.chains if isinstance(batch, GroupedChains) else batch for batch in batches]
+
+
+def label_statistics(
+    model: Any, rng: np.random.Generator, labels: list[np.ndarray], batches: list[Any]
+) -> dict[str, Any]:
+    """Statistics by block of labels (sequence, time) of every step; known roles take their place."""
+    num_roles, chains = model.num_roles, _chains_of(batches)
     for chain, label in zip(chains, labels, strict=True):
         if chain.states is not None:
             np.copyto(label, chain.states, where=np.asarray(chain.states) >= 0)

@@ -65,34 +65,26 @@ def read_deeplabcut(
 
 def _read_file(path: Path) -> Poses:
     found = existing_file(path, (".csv", ".h5", ".hdf5"), "give the predictions of a video")
-    is_table = found.name.lower().endswith(".csv")
-    columns, frames, values = _of_csv(found) if is_table else _of_hdf(found)
-    animals = list(dict.fromkeys(column[-3] for column in columns))
-    parts = list(dict.fromkeys(column[-2] for column in columns))
-    coordinates = {column[-1] for column in columns}
+    import pandas
+
+    frame = (_of_csv if found.name.lower().endswith(".csv") else _of_hdf)(found)
+    frame.index = _frames(list(frame.index), found)
+    animals, parts, coordinates = (list(frame.columns.unique(level)) for level in range(3))
     axes = [axis for axis in AXES if axis in coordinates]
-    if not {"x", "y"} <= coordinates:
+    if not {"x", "y"} <= {*axes}:
         raise ValueError(f"{found} has the coordinates {sorted(coordinates)}: expected x and y")
-    repeated = next((column for column in columns if columns.count(column) > 1), None)
-    if repeated:
-        raise ValueError(f"{found} has two columns {'.'.join(repeated)}: save the predictions of one scorer")
-    count = int(frames.max()) + 1 if len(frames) else 0
-    shape = (count, len(animals), len(parts))
-    require_room(
-        f"poses of {found}", (*shape, len(axes)), float, f"its last frame is {count - 1}, correct it"
-    )
-    position, likelihood = np.full((*shape, len(axes)), np.nan), np.full(shape, np.nan)
-    for number, (animal, part, coordinate) in enumerate(columns):
-        place = animals.index(animal), parts.index(part)
-        if coordinate in axes:
-            position[(frames, *place, axes.index(coordinate))] = values[:, number]
-        elif coordinate == "likelihood":
-            likelihood[(frames, *place)] = values[:, number]
-    return Poses(position, likelihood, animals, parts, found.stem)
+    for column in frame.columns[frame.columns.duplicated()][:1]:
+        raise ValueError(f"{found} has two columns {'.'.join(column)}: save the predictions of one scorer")
+    count = int(frame.index.max()) + 1 if len(frame) else 0
+    shape = (count, len(animals), len(parts), len(axes) + 1)
+    require_room(f"poses of {found}", shape, float, f"its last frame is {count - 1}, correct it")
+    every = pandas.MultiIndex.from_product([animals, parts, [*axes, "likelihood"]])
+    values = frame.reindex(index=range(count), columns=every).to_numpy(float).reshape(shape)
+    return Poses(values[..., :-1], values[..., -1], animals, parts, found.stem)
 
 
-def _of_csv(path: Path) -> tuple[list[tuple[str, str, str]], Any, Any]:
-    """Columns (individual, body part, coordinate), frame numbers, and values (row, column)."""
+def _of_csv(path: Path) -> Any:
+    """The ``pandas.DataFrame`` with the columns (individual, body part, coordinate), of numbers."""
     import pandas
 
     with path.open(newline="", encoding="utf-8-sig") as file:
@@ -120,10 +112,12 @@ def _of_csv(path: Path) -> tuple[list[tuple[str, str, str]], Any, Any]:
     for row, place in np.argwhere(numbers.isna() & body.notna())[:1]:
         column, came = ".".join(columns[place]), body.iat[row, place]
         raise ValueError(f"{path}, frame {body.index[row]}, {column}: {came!r} is no number")
-    return columns, _frames(list(body.index), path), numbers.to_numpy(float)
+    return numbers.set_axis(
+        pandas.MultiIndex.from_arrays([animals, heads["bodyparts"], heads["coords"]]), axis=1
+    )
 
 
-def _of_hdf(path: Path) -> tuple[list[tuple[str, str, str]], Any, Any]:
+def _of_hdf(path: Path) -> Any:
     """The same of an HDF5 file, which pandas reads by way of PyTables."""
     import pandas
 
@@ -140,8 +134,8 @@ def _of_hdf(path: Path) -> tuple[list[tuple[str, str, str]], Any, Any]:
         raise ValueError(f"{path} is no HDF5 file of DeepLabCut: its columns have the levels {levels}")
     labels = {level: frame.columns.get_level_values(level).astype(str) for level in levels}
     animals = labels.get("individuals", [ONE] * frame.shape[1])
-    columns = list(zip(animals, labels["bodyparts"], labels["coords"], strict=True))
-    return columns, _frames(list(frame.index), path), frame.to_numpy(float)
+    columns = pandas.MultiIndex.from_arrays([animals, labels["bodyparts"], labels["coords"]])
+    return frame.set_axis(columns, axis=1)
 
 
 def _frames(labels: Sequence[Any], path: Path) -> np.ndarray:

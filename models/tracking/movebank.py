@@ -172,7 +172,7 @@ def _marked(spelled: dict[str, Any], column: Any) -> np.ndarray:
 
     def true(name: str) -> np.ndarray:
         values, null = column(name)
-        return ~null & np.array([str(value).strip().lower() in ("true", "1", "1.0") for value in values])
+        return ~null & np.isin(np.char.lower(np.char.strip(values.astype(str))), ("true", "1", "1.0"))
 
     if "visible" in spelled:
         return ~true("visible") & ~column("visible").null

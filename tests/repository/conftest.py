@@ -14,7 +14,7 @@ from numpyro.infer import HMC, MCMC
 import ethogram
 from ethogram.fits import fit_object, systems
 from ethogram.inference.conjugate import gibbs_draws
-from ethogram.inference.conjugate.run import Run
+from ethogram.inference.conjugate.ascent import Ascended, Ascent
 from ethogram.inference.rewards import RewardFit, RewardPosterior
 from ethogram.inference.rewards.gaussian import free_hypers
 
@@ -60,9 +60,11 @@ def starts_only(monkeypatch):
     make, export = MCMC.__init__, ethogram.to_arviz
     solve, policy = ethogram.solve_mmap, ethogram.SogbofaPolicy
 
-    def stop_at_once(self, state, num_steps, progress_bar, save, save_every):
-        trace = np.linspace(-2.0, -1.0, len(state.active), dtype=np.float32)
-        return state._replace(latest=trace, evaluated=[0, 1], traces=[trace - 1, trace], step=state.step + 1)
+    def stop_at_once(self, problem, blocks, **settings):
+        elbo = np.linspace(-2.0, -1.0, self.restarts, dtype=np.float32)
+        self.journal.advance(None, 1, [0], [elbo - 1])
+        self.spent = True
+        return Ascended(blocks, elbo, np.zeros(self.restarts, bool))
 
     monkeypatch.setattr(gibbs_draws, "FIRST", 1)
 
@@ -80,7 +82,7 @@ def starts_only(monkeypatch):
     def export_few(*given, num_draws=50, **options):
         return export(*given, num_draws=min(num_draws, 50), **options)
 
-    monkeypatch.setattr(Run, "advance", stop_at_once)
+    monkeypatch.setattr(Ascent, "__call__", stop_at_once)
     for kernel in (HMC, ethogram.PXDA):
         monkeypatch.setattr(kernel, "sample", moved)
     monkeypatch.setattr(sys.modules[ethogram.fit_reward.__module__], "nested_fit", prior_of_reward)

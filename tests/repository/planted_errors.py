@@ -67,9 +67,9 @@ PLANTED = (
             "excess(kappa0 / kappa) + kappa0 * nu *",
             "excess(kappa0 / kappa) + kappa * nu *",
             "models/families/test_normal_inverse_wishart.py models/families"),
-    Planted("last_restart_is_best", "roles", "inference/conjugate/run.py",
-            "best = int(np.argmax(final))",
-            "best = len(final) - 1",
+    Planted("last_restart_is_best", "roles", "inference/conjugate/ascent.py",
+            "return np.argsort(-np.where(np.isnan(elbo), -np.inf, elbo), kind=\"stable\")",
+            "return np.arange(len(elbo))[::-1]",
             "inference/conjugate/test_conjugate_svi.py inference/conjugate"),
     # frames beyond the end of a demonstration are team-frames
     Planted("padding_in_duplicates", "roles", "inference/roles/alignment.py",
@@ -91,11 +91,11 @@ PLANTED = (
             "return jnp.sum(gained) + from_held + prior, jnp.log(",
             "return jnp.sum(gained) + from_held + 0 * prior, jnp.log(",
             "models/intents/test_stickiness.py models/intents"),
-    # the bound of a split lacks the evidence of stay labels
-    Planted("stay_labels_in_splits", "intents", "inference/conjugate/moves.py",
-            "path_entropy(new) - path_entropy(old) + stay_change(old, new, chain.stay_evidence)",
-            "path_entropy(new) - path_entropy(old)",
-            "inference/conjugate/test_moves.py inference/conjugate inference/intents"),
+    # an edit is kept whatever it does to the ELBO
+    Planted("edits_that_lose", "intents", "inference/conjugate/search.py",
+            "return bool(elbo > base + least * size_of(np.asarray(base), problem.frames))",
+            "return bool(np.isfinite(elbo))",
+            "inference/conjugate/test_search.py inference/conjugate inference/intents"),
     # forgets as a mean does, not as a variance (wrong exponent)
     Planted("variance_of_surprise", "intents", "inference/intents/intent_belief.py",
             "variance = decay**2 * belief.variance",

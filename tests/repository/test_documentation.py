@@ -22,7 +22,13 @@ from ethogram.inference.conjugate import ConjugateSVI, gibbs_draws
 
 ROOT = Path(__file__).resolve().parents[2]
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+FOLDERS = runpy.run_path(str(ROOT / "docs" / "hooks" / "folders.py"))["folder_pages"]()
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *FOLDERS]
+
+
+def title(page: Path) -> str:
+    """How a test names a page."""
+    return page.name if page.name != "README.md" else page.relative_to(ROOT).as_posix()
 
 
 def blocks(page: Path) -> list[str]:
@@ -64,10 +70,10 @@ FITTED = {"README.md", "emissions.md", "fitting.md"}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=title)
 def test_blocks_run(page, tmp_path, request, monkeypatch):
     """In single precision, as users run them, in a folder and with names of their own."""
-    request.getfixturevalue("short" if page.name in FITTED else "starts_only")
+    request.getfixturevalue("short" if title(page) in FITTED else "starts_only")
     monkeypatch.chdir(tmp_path)
     code = compile("\n".join(blocks(page)), page.name, "exec")
     with jax.enable_x64(False), warnings.catch_warnings():
@@ -76,14 +82,33 @@ def test_blocks_run(page, tmp_path, request, monkeypatch):
 
 
 def test_every_system_has_a_page_with_a_block():
-    shown = {page.name for page in PAGES if blocks(page)}
+    shown = {title(page) for page in PAGES if blocks(page)}
     assert shown >= {"README.md", "agent_markov.md", "ags.md", "gp_irl.md", "noisy_mdp.md", "role_hmm.md"}
 
 
 def test_every_page_is_in_the_navigation():
     """A page that is forgotten there cannot be found; the strict build refuses entries without a page."""
     listed = set(re.findall(r"[\w/]+[.]md$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE))
-    assert listed == {page.relative_to(ROOT / "docs").as_posix() for page in PAGES[1:]}
+    pages = {page.relative_to(ROOT).as_posix().removeprefix("docs/") for page in PAGES[1:]}
+    assert listed == pages
+
+
+def test_every_folder_has_a_page_that_names_its_files():
+    """Twenty to sixty lines, each name of a file that of one that is there."""
+    layers = (
+        "models/*/__init__.py",
+        "inference/*/__init__.py",
+        "domains/__init__.py",
+        "src/ethogram/*/__init__.py",
+    )
+    folders = {path.parent for layer in layers for path in ROOT.glob(layer)}
+    inside = {f for f in folders if not f.is_symlink() and f.parent.name != "domains"}
+    assert {page.parent for page in FOLDERS} == inside
+    for page in FOLDERS:
+        text = page.read_text(encoding="utf-8")
+        assert 20 <= len(text.splitlines()) <= 60, page
+        for name in re.findall(r"`(\w+[.]py)`", text):
+            assert (page.parent / name).is_file(), f"{title(page)}: {name}"
 
 
 def anchors(text: str) -> set[str]:
@@ -92,7 +117,7 @@ def anchors(text: str) -> set[str]:
     return {re.sub(r"[\s-]+", "-", re.sub(r"[^\w\s-]", "", heading).strip().lower()) for heading in headings}
 
 
-@pytest.mark.parametrize("page", [ROOT / "CONTRIBUTING.md", *PAGES], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [ROOT / "CONTRIBUTING.md", *PAGES], ids=title)
 def test_links_and_their_anchors_exist(page):
     text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
     for link in re.findall(r"\]\(([^)\s]+)\)", text):

@@ -22,6 +22,8 @@ BUILD = (
 
 def place_in_wheel(path: Path) -> str | None:
     """Where a file of the repository belongs in the wheel; None where it stays behind."""
+    if path.name == "README.md":  # a page of the site
+        return None
     if path.parts[0] in PACKAGES:
         return f"ethogram/{path.as_posix()}"
     if path.parts[:2] == ("src", "ethogram"):

@@ -113,7 +113,7 @@ def _by_algorithm(*names: str) -> dict[str, Check]:
 
 
 CAVI = _by_algorithm(
-    "num_steps", "batch_size", "step_size", "restarts", "init", "tol", "moves", "evaluate_every", "checkpoint",
+    "num_steps", "batch_size", "step_size", "restarts", "init", "tol", "search", "evaluate_every", "checkpoint",
     "checkpoint_every",
 )  # fmt: skip
 REFRESH = _by_algorithm("num_steps", "restarts") | {  # the chains start after the fit

@@ -16,7 +16,7 @@ import numpy as np
 from ethogram.fits.citations import PAPERS, SOFTWARE
 from ethogram.inference import storage
 from ethogram.inference.conjugate import ConjugateResult, ScoreCurve
-from ethogram.inference.conjugate.moves import EMPTY
+from ethogram.inference.conjugate.search import EMPTY
 from ethogram.models.choices.decisions import decisions_in_words
 from ethogram.models.conjugate_model import overrides
 from ethogram.models.data import Trajectories

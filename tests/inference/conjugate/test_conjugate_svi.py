@@ -11,10 +11,11 @@ import numpy as np
 import optax
 import pytest
 
-from ethogram.inference.conjugate import run
+from ethogram.inference.conjugate import problem as problem_module
+from ethogram.inference.conjugate.ascent import Ascended
 from ethogram.inference.conjugate.conjugate_svi import ConjugateSVI
 from ethogram.inference.conjugate.mini_batches import group_layout, in_group_order, plan_batches
-from ethogram.inference.conjugate.run import FitState, Run
+from ethogram.inference.conjugate.search import restart_search
 from ethogram.inference.conjugate.starts import start_blocks
 from ethogram.inference.conjugate.step_sizes import robbins_monro
 from ethogram.inference.conjugate.steps import restart_slices
@@ -285,11 +286,11 @@ def test_impossible_data_are_named(symbol_model, symbols):
     )
     odd = pairs.observations.copy()
     odd[5, 0] = 1
-    with pytest.raises(ValueError, match="under every initialisation, sequence 5 first of 1:"):
+    with pytest.raises(ValueError, match="probability zero to the data, sequence 5 first of 1:"):
         fit(model, pairs._replace(observations=odd))
     shown = data.observed & (np.arange(12) < data.lengths[:, None])
     with_one = np.flatnonzero(((data.observations[..., 0] == 1) & shown).any(axis=1))
-    place = f"under every initialisation, sequence {with_one[0]} first of {len(with_one)}"
+    place = f"probability zero to the data, sequence {with_one[0]} first of {len(with_one)}"
     for options in ({}, {"batch_size": 2}):
         with pytest.raises(ValueError, match=place):
             fit(model, data, **options)
@@ -323,8 +324,8 @@ def test_order_padding_numbers_and_buckets_change_nothing(symbol_model, symbols,
         assert_same_fit(before, fit(model, moved, **options), rtol=1e-9)
     renumbered = moved._replace(group=(97 - 10 * moved.group).astype(np.int32))
     assert_same_fit(reference[0], fit(model, renumbered, **ascent), rtol=1e-9)
-    monkeypatch.setattr(run, "SMALL_CELLS", 0)
-    monkeypatch.setattr(run, "MAX_WASTE", 0.2)
+    monkeypatch.setattr(problem_module, "SMALL_CELLS", 0)
+    monkeypatch.setattr(problem_module, "MAX_WASTE", 0.2)
     layout = group_layout(in_group_order(data), 0.2)
     assert len(layout.widths) == 2
     for before, options in zip(reference, (ascent, stochastic), strict=True):
@@ -423,16 +424,11 @@ def test_data_are_checked_once_a_fit_and_once_an_export(symbol_model, symbols, m
 
 def test_the_restart_with_the_highest_elbo_is_returned(symbol_model):
     """Of three, of which one has not converged and one has no ELBO; nothing is compiled."""
-    run = object.__new__(Run)
-    run.model, run.ascent = symbol_model(), False
-    run.prior = prior = run.model.prior()
-    latest = np.array([-5.0, -3.0, np.nan])
+    prior = symbol_model().prior()
     blocks = jax.tree.map(lambda x: np.stack([x, 2 * x, 3 * x]), prior)
-    active = np.array([True, False, True])
-    state = FitState(blocks, 4, 0, active, latest, [0, 4], [latest - 1, latest])
-    result = run.result(state, jax.random.key(0))
-    np.testing.assert_array_equal(result.elbo, [-4.0, -3.0])
-    np.testing.assert_array_equal(result.restart_elbos, [-5.0, -3.0, -np.inf])
-    assert result.converged and result.step == 4 and result.restart_traces.shape == (3, 2)
-    for one, doubled in zip(jax.tree.leaves(prior), jax.tree.leaves(result.posterior.blocks), strict=True):
+    found = Ascended(blocks, np.array([-5.0, -3.0, np.nan]), np.array([True, False, True]))
+    best, elbos = restart_search(lambda problem, blocks: found, None, blocks)
+    assert best.elbo == -3 and not best.active
+    np.testing.assert_array_equal(elbos, found.elbo)
+    for one, doubled in zip(jax.tree.leaves(prior), jax.tree.leaves(best.blocks), strict=True):
         np.testing.assert_array_equal(2 * one, doubled)

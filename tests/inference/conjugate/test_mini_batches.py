@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ethogram.inference.conjugate import run as run_module
+from ethogram.inference.conjugate import problem as problem_module
+from ethogram.inference.conjugate import stochastic as stochastic_module
 from ethogram.inference.conjugate.mini_batches import group_layout, in_group_order, plan_batches
 from ethogram.inference.conjugate.steps import BLOCK, full_steps, stochastic_steps
 
@@ -72,12 +73,13 @@ def test_plans_do_not_depend_on_how_they_are_cut(symbols):
 @pytest.mark.slow
 def test_compiled_steps_see_every_group_alike(symbol_model, symbols, monkeypatch):
     """Targets of one step, undone from q' = q + rho (prior + b t - q), average over an epoch to those of all data."""
-    monkeypatch.setattr(run_module, "SMALL_CELLS", 0)
-    monkeypatch.setattr(run_module, "MAX_WASTE", 0.2)
+    monkeypatch.setattr(problem_module, "SMALL_CELLS", 0)
+    monkeypatch.setattr(stochastic_module, "MAX_WASTE", 0.2)
     model = symbol_model()
-    run = run_module.Run(model, symbols(), jax.random.key(0), 1, None, None, 0.0)
+    problem = problem_module.make_problem(model, symbols())
+    run = stochastic_module.plan_steps(problem, symbols(), jax.random.key(0), 1, None)
     blocks = jax.tree.map(lambda x: jnp.asarray(x)[None], model.prior())
-    step_size, num_groups, empty = 0.5, len(run.layout.members), run.data.num_sequences
+    step_size, num_groups, empty = 0.5, len(run.layout.members), run.empty
     assert len(run.layout.widths) > 1
     targets = []
     for group in range(num_groups):
@@ -87,11 +89,11 @@ def test_compiled_steps_see_every_group_alike(symbol_model, symbols, monkeypatch
         width = np.zeros(BLOCK, int)
         width[0] = np.searchsorted(run.layout.widths, run.layout.longest[group])
         moved = stochastic_steps(
-            model, blocks, run.prior, run.everything, rows, width, sizes, num_groups, run.layout.widths
+            model, blocks, problem.prior, run.everything, rows, width, sizes, num_groups, run.layout.widths
         )
         targets.append(
             jax.tree.map(lambda new, old: (new - (1 - step_size) * old) / step_size, moved, blocks)
         )
     mean = jax.tree.map(lambda *parts: sum(parts) / num_groups, *targets)
-    whole = full_steps(model, blocks, run.prior, run.buckets, np.eye(BLOCK)[0])
+    whole = full_steps(model, blocks, problem.prior, problem.batches, np.eye(BLOCK)[0])
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-5, atol=1e-5), mean, whole)

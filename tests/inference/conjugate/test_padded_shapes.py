@@ -45,7 +45,7 @@ def test_fits_of_many_sizes_share_compilations(compiler_events, count, most, bat
     rng = np.random.default_rng(0)
 
     def fit(num_sequences, num_steps, num_iterations):
-        model = RoleHMM(2, GaussianEmission(2) if most == 60 else CategoricalEmission(3), sticky=2.0)
+        model = RoleHMM(2, GaussianEmission(2) if most == 60 else CategoricalEmission(7), sticky=2.0)
         data = walks(rng, num_sequences, num_steps)
         if most < 60:
             data = data._replace(observations=np.abs(data.observations[..., :1]).astype(int) % 3)

@@ -33,7 +33,7 @@ COORDINATE = AgentMarkov(
 
 
 def run(model, data, steps, **options):
-    options = {"restarts": 2, "tol": 0.0, "moves": False, "progress_bar": False} | options
+    options = {"restarts": 2, "tol": 0.0, "search": "restarts", "progress_bar": False} | options
     return ConjugateSVI(model).run(jax.random.key(1), data, steps, **options)
 
 

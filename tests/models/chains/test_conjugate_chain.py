@@ -62,6 +62,19 @@ def test_the_gradient_is_that_of_the_value(problem):
     close(jax.jit(lambda: jax.jvp(at, (0.0,), (1.0,))[1])(), along)
 
 
+@pytest.mark.slow
+def test_restarts_of_mapped_data_sets(problem):
+    """Two data sets, each with two starts, in one program, are the four one by one."""
+    emission, expected, data = problem
+    halves = [jax.tree.map(lambda x, part=part: x[part], data) for part in (slice(0, 3), slice(3, 6))]
+    stack = lambda *trees: jax.tree.map(lambda *x: np.stack(x), *trees)  # noqa: E731
+    over_starts = jax.vmap(gradient, in_axes=(None, 0, None))
+    together = jax.jit(jax.vmap(over_starts, in_axes=(None, None, 0)))
+    found = jax.device_get(together(emission, stack(*expected), stack(*halves)))
+    alone = [stack(*(one_gradient(emission, start, half) for start in expected)) for half in halves]
+    jax.tree.map(close, found, stack(*alone))
+
+
 def test_restarts_do_not_run_both_branches(problem, primitives):
     """The one cond of the kernel stays a cond when restarts are mapped."""
     emission, expected, data = problem

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import jax
 import numpy as np
 import pytest
@@ -11,7 +9,6 @@ import pytest
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.families.exponential_family import Dirichlet, expected_statistics
 from ethogram.models.intents import AgentMarkov
-from ethogram.models.intents.stick_weights import SMALLEST_WEIGHT
 
 S, A = 3, 2
 
@@ -133,41 +130,6 @@ def test_only_what_occurs_is_carried(trace_oracle):
         4,
         5,
     )
-
-
-@jax.jit
-def merged(model, blocks, keep, drop):
-    return model.relabelled(blocks, keep, drop), model.state_mass(blocks)
-
-
-@pytest.mark.parametrize("keep", [0, 2])
-def test_counts_and_weights_of_merged_and_deleted_intents(trace_oracle, keep):
-    """Intent 2 goes to intent 0, or is deleted: rows have the new weights and the counts of both, or of one."""
-    model, random = (
-        AgentMarkov(S, A, 3, stickiness=None).bind(trajectories(draw_traces(trace_oracle, 3))),
-        np.random.default_rng(0),
-    )
-    weights, prior = random.dirichlet(np.ones(4)), model.prior()
-    counts = {name: random.gamma(2.0, size=prior[name].natural.concentration.shape) for name in AXES}
-    counts["initial"][3] = counts["transition"][..., 3] = 0
-
-    def rows(weights, name):
-        return 1.0 if name == "policy" else 3.0 * weights
-
-    blocks = {name: Dirichlet.from_standard(rows(weights, name) + counts[name]) for name in AXES}
-    point = dataclasses.replace(prior["weights"], natural=weights)
-    moved, mass = jax.device_get(merged(model, {"weights": point, **blocks}, keep, 2))
-    np.testing.assert_allclose(mass, (counts["initial"] + counts["transition"].sum((0, 1)))[:3], rtol=1e-12)
-    weights[keep if keep == 0 else 3] += weights[2]
-    weights[2] = 0
-    np.testing.assert_allclose(moved["weights"].natural, weights, atol=2 * SMALLEST_WEIGHT)
-    for name, axes in AXES.items():
-        for axis in axes:
-            part = np.moveaxis(counts[name], axis, 0)
-            part[keep] += part[2]
-            part[2] = 0
-        wanted = rows(moved["weights"].natural, name) + counts[name]
-        np.testing.assert_allclose(moved[name].natural.concentration, wanted, rtol=1e-12)
 
 
 BAD_ARGUMENTS = {

@@ -155,8 +155,10 @@ def _projected_rows(free, lower, upper, held, solved):
         chosen = chosen & ~(new[::-1] & active)
         total = jnp.sum(target_of(chosen), -1)
         full = jnp.all(jnp.any(chosen, 0) | given | ~present, -1)
-        crowded = (total > 1 + slack) | (~full & (total >= 1 - slack)) | (full & (jnp.abs(total - 1) > 1e-6))
-        return jnp.where(crowded[:, None], new, chosen)
+        infeasible = (
+            (total > 1 + slack) | (~full & (total >= 1 - slack)) | (full & (jnp.abs(total - 1) > 1e-6))
+        )
+        return jnp.where(infeasible[:, None], new, chosen)
 
     def target_of(active):
         return jnp.where(given | active[0], lower, jnp.where(active[1], upper, 0))
@@ -172,7 +174,7 @@ def _projected_rows(free, lower, upper, held, solved):
         active, row, warm, second, first, newton, rounds, done, converged = search
         problem = problem_of(active)
         newton, ended = _newton(problem, newton, warm)
-        once = ended & ~done & ~warm & ~second
+        first_ended = ended & ~done & ~warm & ~second
         point = choose(
             warm | ~jnp.isfinite(first.value) | (newton.point.value > first.value), newton.point, first
         )
@@ -185,29 +187,29 @@ def _projected_rows(free, lower, upper, held, solved):
         more = jnp.where(violated[:, None], add_worst(active, beyond), active & ~_worst(wrong))
         # Converged, or stalled by rounding.
         good = ~change & (point.size <= 1e3 * tolerance) & jnp.all(jnp.isfinite(new), -1)
-        solved = ended & ~done & ~once
+        solved = ended & ~done & ~first_ended
         rounds = rounds + solved
         go_on = solved & change & (rounds < 4 * free.shape[-1])
-        cold = solved & ~go_on & ~good & warm
-        again = once | go_on | cold
+        warm_failed = solved & ~go_on & ~good & warm
+        continues = first_ended | go_on | warm_failed
         row = choose(solved, new, row)
-        active = jnp.where(cold[:, None], outset, jnp.where(go_on[:, None], more, active))
-        warm, rounds, second = warm & ~cold, jnp.where(cold, 0, rounds), jnp.where(again, once, second)
-        first = choose(once, newton.point, first)
-        newton = choose(again, start_of(active, row, warm, second), newton)
-        over = solved & ~again
-        return _Search(
-            active, row, warm, second, first, newton, rounds, done | over, jnp.where(over, good, converged)
-        )
+        active = jnp.where(warm_failed[:, None], cold_start, jnp.where(go_on[:, None], more, active))
+        warm, rounds = warm & ~warm_failed, jnp.where(warm_failed, 0, rounds)
+        second = jnp.where(continues, first_ended, second)
+        first = choose(first_ended, newton.point, first)
+        newton = choose(continues, start_of(active, row, warm, second), newton)
+        finished = solved & ~continues
+        converged = jnp.where(finished, good, converged)
+        return _Search(active, row, warm, second, first, newton, rounds, done | finished, converged)
 
     beyond = excess(free)
     none = jnp.zeros((2, *free.shape), bool)
     bound = jnp.any(given, -1)
     done = ~jnp.any(beyond > 0, (0, 2)) & ~bound
-    outset = jnp.where(bound[:, None], none, add_worst(none, beyond))
+    cold_start = jnp.where(bound[:, None], none, add_worst(none, beyond))
     at_bounds = (excess(held) > -1e2 * slack) & jnp.stack([lower > 0, upper < 1])
     warm = solved & ~done
-    active = jnp.where((warm & jnp.any(at_bounds, (0, 2)))[:, None], at_bounds, outset)
+    active = jnp.where((warm & jnp.any(at_bounds, (0, 2)))[:, None], at_bounds, cold_start)
     row = choose(warm, held, free)
     never = jnp.zeros_like(done)
     newton = start_of(active, row, warm, never)
@@ -264,16 +266,16 @@ def _newton(held: _Held, newton: _Newton, warm: Array) -> tuple[_Newton, Array]:
     point, share, trials = newton
     tolerance = TOLERANCE[str(point.logs.dtype)]
     noise = 1e-14 if point.logs.dtype == jnp.float64 else 1e-6
-    trial = _look_at(held, point.logs + share[:, None] * point.step)
-    gains = trial.value >= point.value + 1e-4 * share * point.slope - noise * jnp.abs(point.value)
+    trial = _evaluate(held, point.logs + share[:, None] * point.step)
+    accepted = trial.value >= point.value + 1e-4 * share * point.slope - noise * jnp.abs(point.value)
     # The search stops where the expected increase is below rounding: from there on every step is accepted; close to
     # an earlier projection, where this is common, each that makes the gradient smaller.
     flat = jnp.isfinite(point.value) & (point.slope <= noise * (1 + jnp.abs(point.value)))
     near = flat & warm & (point.size <= 1e3 * tolerance)
-    last = (flat & gains) | near
-    gains = gains | (near & (trial.size < point.size))
-    point = choose(gains, trial, point)
-    share = jnp.where(gains, 1, share / 2)
+    last = (flat & accepted) | near
+    accepted = accepted | (near & (trial.size < point.size))
+    point = choose(accepted, trial, point)
+    share = jnp.where(accepted, 1, share / 2)
     ended = last | (point.size <= tolerance) | (share < 1e-6) | (trials + 1 >= MAX_TRIALS)
     return _Newton(point, share, trials + 1), ended
 
@@ -286,7 +288,7 @@ def _row_at(held: _Held, logs: Array) -> Array:
     return jnp.where(held.fixed, held.mean * total[:, None], entries)
 
 
-def _look_at(held: _Held, logs: Array) -> _Point:
+def _evaluate(held: _Held, logs: Array) -> _Point:
     """Objective, Newton step and directional derivative at a point."""
     free, fixed, mean = held
     row, present = _row_at(held, logs), free > 0
@@ -305,8 +307,8 @@ def _look_at(held: _Held, logs: Array) -> _Point:
     price = jnp.where(fixed & present, (gradient + jnp.where(none, 0, shared)[:, None]) * total[:, None], 0)
 
     def ray_step(diagonal, across, own):
-        stiff = total**2 * (jnp.sum(jnp.where(fixed, diagonal * mean**2, 0), -1) - across) - own
-        return along_ray / jnp.where(stiff > 0, stiff, 1), stiff > 0
+        curvature = total**2 * (jnp.sum(jnp.where(fixed, diagonal * mean**2, 0), -1) - across) - own
+        return along_ray / jnp.where(curvature > 0, curvature, 1), curvature > 0
 
     # Minus the Hessian is diag(delta) - kappa m m'; where that is not positive, its parts are made so, one by one.
     diagonal, across = curve - bend * away, curve_total - bend_total * away_total

@@ -8,7 +8,7 @@ import pytest
 from scipy import optimize
 from scipy.special import digamma, gammaln, polygamma
 
-from ethogram.inference.conjugate.projection import project_rows
+from ethogram.models.families.projection import project_rows
 
 SMALL = (64, 11)
 """Rows and entries of most tests, which share a program."""

@@ -1,0 +1,98 @@
+"""A journal of the finished calls of a deterministic search, from which the same search goes on where it was stopped.
+
+A search is ordinary Python that makes numbered calls, which may make calls of their own. The journal holds the outcomes
+of finished calls, those inside an unfinished one included, and the state of the one that runs. Resuming runs the search
+again: finished calls return at once, the last one goes on from its state. When a call is finished, those that it made
+are dropped.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+from ethogram.inference.checkpoint import check_path, read_checkpoint, refuse_longer, write_checkpoint
+
+__all__ = ["Journal", "Pages"]
+
+Outcome = TypeVar("Outcome")
+
+
+class Pages(NamedTuple):
+    """What a file holds: steps done, evaluations, outcomes of finished calls by depth, and the state that runs."""
+
+    steps: int
+    evaluated: list[int]
+    traces: list[Any]
+    finished: list[list[Any]]
+    running: Any
+
+
+class Journal:
+    """Outcomes of calls, kept in a file where there is a path.
+
+    Parameters
+    ----------
+    path, signature : of the checkpoint; None keeps nothing.
+    every : steps between two writings.
+    num_steps : steps that are asked for; a ValueError if the file has more.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike | None, signature: Callable[[], str], every: int, num_steps: int
+    ):
+        self.path, self.every = path, every
+        self.pages = Pages(0, [], [], [[]], None)
+        self.closed = False
+        self._numbers = [0]
+        if path is None:
+            return
+        check_path(path)
+        self.signature = signature()
+        content = read_checkpoint(path, self.signature, Pages)
+        if content is not None:
+            self.pages = content["state"]
+            refuse_longer(self.pages.steps, num_steps)
+        self._saved = self.pages.steps
+
+    def call(self, function: Callable[[], Outcome]) -> Outcome:
+        """Outcome of a call: that of the file, or of the function, which is then recorded."""
+        depth, number = len(self._numbers) - 1, self._numbers[-1]
+        finished = self.pages.finished
+        self._numbers[-1] += 1
+        if number < len(finished[depth]):
+            return finished[depth][number]
+        self._numbers.append(0)
+        if len(finished) == depth + 1:
+            finished.append([])
+        outcome = function()
+        self._numbers.pop()
+        if not self.closed:
+            del finished[depth + 1 :]
+            finished[depth].append(outcome)
+            self.pages = self.pages._replace(running=None)
+        return outcome
+
+    def advance(self, running: Any, steps: int, evaluated: list[int], traces: list[Any]) -> None:
+        """Record the state of the call that runs, and write it where enough steps were made."""
+        pages = self.pages
+        self.pages = pages._replace(
+            steps=steps,
+            evaluated=pages.evaluated + evaluated,
+            traces=pages.traces + traces,
+            running=running,
+        )
+        if self.path is not None and not self.closed and steps // self.every > self._saved // self.every:
+            self.write()
+
+    def write(self) -> None:
+        """Write the file."""
+        if self.path is not None and not self.closed:
+            write_checkpoint(self.path, self.signature, self.pages)
+            self._saved = self.pages.steps
+
+    def close(self) -> None:
+        """Write the file for the last time: what comes later belongs to this run alone, not to a longer one."""
+        self.write()
+        self.closed = True

@@ -1,0 +1,89 @@
+"""What coordinate ascent computes with: a bound model, its prior, and the data as compiled programs take them."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ethogram.inference.conjugate.mini_batches import in_group_order
+from ethogram.inference.conjugate.padded_shapes import num_steps_of, pad_batch, padded_shape
+from ethogram.inference.conjugate.steps import float_type
+from ethogram.models.conjugate_model import ConjugateModel, group_size
+from ethogram.models.data.trajectories import Metadata, Trajectories
+
+__all__ = ["MAX_WASTE", "Problem", "arranged", "make_problem", "padded", "stripped"]
+
+MAX_WASTE = 0.3
+"""Share of padding from which the data are split into one more bucket, whose shape has to be compiled."""
+
+SMALL_CELLS = 200_000
+"""Padded steps below which the data stay in one bucket: compiling a second shape costs more than it saves."""
+
+PLAIN = Metadata()
+
+
+class Problem(NamedTuple):
+    """A bound model and its data.
+
+    Attributes
+    ----------
+    model, prior : the bound model, and the blocks of its prior.
+    arranged : batches as the model's ``arrange`` gives them, sequences in order of their groups.
+    batches : the same in padded shapes.
+    frames : informative steps of the data.
+    """
+
+    model: ConjugateModel
+    prior: dict[str, Any]
+    arranged: list[Any]
+    batches: list[Any]
+    frames: float
+
+    def with_states(self, number: int) -> Problem:
+        """The problem of a model with room for `number` states; data do not depend on them."""
+        model = self.model.narrowed(number)
+        return self._replace(model=model, prior=model.prior())
+
+
+def make_problem(model: ConjugateModel, data: Trajectories) -> Problem:
+    """The problem of a bound model and its data.
+
+    Small data keep their shape: fits of data that are laid out alike share one compilation.
+    """
+    prior = model.prior()
+    small = is_small(model, data)
+    plain = stripped(in_group_order(data))
+    buckets = [plain.trim()] if small else plain.buckets(MAX_WASTE, by="group")
+    each = [arranged(model, prior, bucket) for bucket in buckets]
+    frames = float(model.informative_steps(data).sum())
+    return Problem(model, prior, each, [padded(model, batch) for batch in each], frames)
+
+
+def is_small(model: ConjugateModel, data: Trajectories) -> bool:
+    """Whether data stay in one bucket."""
+    return data.num_sequences * int(np.max(data.lengths)) < SMALL_CELLS and not model.e_step.costly
+
+
+def stripped(data: Trajectories) -> Trajectories:
+    """Data without times and names, which no fit depends on."""
+    return data._replace(times=None, metadata=PLAIN)
+
+
+def arranged(model: ConjugateModel, prior: Any, data: Trajectories) -> Any:
+    """Arranged data in the precision of the blocks."""
+    dtype = float_type(prior)
+
+    def put(x):  # NumPy casts, because JAX would compile a program for each shape
+        x = np.asarray(x)
+        return jax.device_put(x.astype(dtype) if jnp.issubdtype(x.dtype, jnp.floating) else x)
+
+    return jax.tree.map(put, model.arrange(data))
+
+
+def padded(model: ConjugateModel, batch: Any, spare: int = 0) -> Any:
+    """An arranged batch in its padded shape; `spare` empty sequences at least, for the empty slots of mini-batches."""
+    shape = len(jax.tree.leaves(batch)[0]) + spare, num_steps_of(batch)
+    return pad_batch(batch, *(shape if model.e_step.costly else padded_shape(*shape, group_size(batch))))

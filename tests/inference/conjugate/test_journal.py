@@ -1,0 +1,52 @@
+"""The journal: nested calls of a search that is stopped anywhere are made once, and give the same."""
+
+from __future__ import annotations
+
+import pytest
+
+from ethogram.inference.conjugate.journal import Journal
+
+
+class Stopped(Exception):
+    pass
+
+
+def search(journal, made, stop):
+    """Two stages of three calls, each of which advances by three steps; stops at a step."""
+
+    def work(name):
+        done = journal.pages.running or 0
+        while done < 3:
+            if journal.pages.steps == stop:
+                raise Stopped
+            made.append((name, done))
+            done += 1
+            journal.advance(done, journal.pages.steps + 1, [journal.pages.steps], [len(made)])
+        return f"{name} of {done}"
+
+    def stage(name):
+        return [journal.call(lambda n=number: work(f"{name}{n}")) for number in range(3)]
+
+    return [journal.call(lambda n=name: stage(n)) for name in "ab"] + [journal.call(lambda: work("c"))]
+
+
+@pytest.mark.parametrize("every", [1, 4])
+def test_a_stopped_search_makes_the_calls_that_are_left(tmp_path, every):
+    whole: list = []
+    expected = search(Journal(None, lambda: "s", 1, 100), whole, None)
+    assert len(whole) == 21
+    for stop in range(0, 21):
+        path, made = tmp_path / f"journal{stop}", []
+        journal = Journal(path, lambda: "s", every, 100)
+        with pytest.raises(Stopped):
+            search(journal, made, stop)
+        journal.write()
+        later: list = []
+        again = Journal(path, lambda: "s", every, 100)
+        assert search(again, later, None) == expected
+        assert made + later == whole and again.pages.steps == 21
+    with pytest.raises(ValueError, match="another model, data, key or settings"):
+        Journal(path, lambda: "other", every, 100)
+    again.write()
+    with pytest.raises(ValueError, match="21 steps, more than num_steps=20"):
+        Journal(path, lambda: "s", every, 20)
