@@ -129,9 +129,10 @@ def grow_search(ascend: Ascent, problem: Problem, key: Array, restarts: int, ini
 
 def _starts(problem: Problem, key: Array, restarts: int, init: str, number: int) -> Any:
     """Initial blocks of restarts that use the first `number` states."""
-    prior = problem.model.prior_of_first(number)
-    fixed = problem.model, prior, problem.arranged, restarts, init, problem.batches, number
-    return start_blocks(jax.random.fold_in(key, number), *fixed)
+    model, prior = problem.model, problem.model.prior_of_first(number)
+    assert prior is not None
+    key = jax.random.fold_in(key, number)
+    return start_blocks(key, model, prior, problem.arranged, restarts, init, problem.batches, number)
 
 
 def _grown(
@@ -228,7 +229,8 @@ def _judged(
         statistics = problem.model.label_statistics(np.random.default_rng(number), labels, host)
         statistics = jax.tree.map(lambda x: np.asarray(x, dtype), statistics)
         each.append(_updated(problem.model, problem.prior, statistics))
-    found = Ascended(stacked(each), None, np.ones(len(each), bool))
+    unknown = np.full(len(each), -np.inf, dtype)
+    found = Ascended(stacked(each), unknown, np.ones(len(each), bool))
     for limit, kept in JUDGED:
         found = ascend(problem, found.blocks, elbo=found.elbo, active=found.active, limit=limit, floor=floor)
         order = order_of(found.elbo)
@@ -303,7 +305,7 @@ def _parts(rng: np.random.Generator, labels: list[np.ndarray], kind: int) -> lis
     parts = [np.zeros(x.shape, bool) for x in labels]
     part = parts[rng.integers(len(parts))]
     start = rng.integers(part.shape[1])
-    part[rng.integers(len(part)), max(start - length, 0) : start + length] = True
+    part[rng.integers(len(part))][max(start - length, 0) : start + length] = True
     return parts
 
 

@@ -160,7 +160,8 @@ def state_marginals(emission: ChainEmission, expected: dict[str, Any], data: Cha
         state = _chunk_marginals(emission, chain, expected, chunk, counted)[0].state
         return jnp.transpose(state[:, :, 0], (2, 0, 1)), ()
 
-    size = chunk_size(1, *data.observed.shape, log_initial.shape[0])
+    num_sequences, num_steps = data.observed.shape
+    size = chunk_size(1, num_sequences, num_steps, log_initial.shape[0])
     return by_chunks(one_chunk, data, size, axis=0)[0]
 
 
