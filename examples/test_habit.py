@@ -15,6 +15,7 @@ from scipy.stats import beta
 import ethogram
 from ethogram.inference.conjugate import ConjugateSVI
 from ethogram.models.data import Trajectories
+from ethogram.testing import check_model
 from examples.habit import ActionTrace, Habit
 
 pytestmark = pytest.mark.slow  # it compiles a fit
@@ -27,6 +28,10 @@ CONSTANT = -3 * np.log(3) - NUM_CHANGES * np.log(2)  # first actions, and which 
 @pytest.fixture
 def data() -> Trajectories:
     return Trajectories.from_list(actions=ROWS)
+
+
+def test_the_hooks_agree_with_one_another(data):
+    check_model(Habit(3), data)
 
 
 def test_probabilities_of_all_rows_sum_to_one_whatever_stands_in_the_padding():

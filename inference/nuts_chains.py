@@ -12,11 +12,15 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
-from numpyro.handlers import reparam
-from numpyro.infer import NUTS
+from numpyro.distributions import biject_to
+from numpyro.handlers import reparam, seed, substitute, trace
+from numpyro.infer import NUTS, init_to_uniform
+from numpyro.infer.hmc_util import build_adaptation_schedule
 from numpyro.infer.reparam import LocScaleReparam
+from numpyro.infer.util import ParamInfo, constrain_fn, potential_energy
 
 from ethogram.inference.checkpoint import CURE, resumed
 from ethogram.models.arguments import require_integer
@@ -60,11 +64,10 @@ def run_chains(
     signature: Callable[[], str] = str,
     title: str = "nuts",
 ) -> Chains:
-    """Chains of a bound model, a pytree; the checkpoint is written after each block.
+    """Chains of the model, a pytree, on data that it has checked; the checkpoint is written after each block.
 
     Parameters
     ----------
-    data : that the model has checked, as its `entries` give the batch: without labels, which compiled code cannot read.
     settings : of `NUTS`. Arrays in them are arguments of the program, all else belongs to its structure.
     starts : unconstrained starts (chain, ...) by site; those of numpyro where None.
     non_centred : sites of location and scale that are sampled as standardised, by ``LocScaleReparam``.
@@ -76,29 +79,28 @@ def run_chains(
     from tqdm.auto import tqdm
 
     data = jax.device_put(data)
-    varying, structure_of_settings = _without_constants(settings)
-    keys = jax.random.split(key, num_chains)
-    fixed = (model, data, keys, starts, varying, structure_of_settings, non_centred, num_warmup)
-    like = _begin.eval_shape(*fixed)
-    structure, total = jax.tree.structure(like), num_warmup + num_draws
+    varying, fixed = _without_constants(settings)
+    sampled = (model, data, varying, fixed, non_centred)
+    begun = _begin(*sampled, key, starts, num_chains)
+    total = num_warmup + num_draws
 
     def first():
-        state = _begin(*fixed)
-        if not all(np.isfinite(x).all() for x in jax.tree.leaves((state.potential_energy, state.z_grad))):
+        if not all(np.isfinite(x).all() for x in jax.tree.leaves((begun.potential_energy, begun.z_grad))):
             raise ValueError(
                 "the log density of the model is not finite where chains start: check the scale of data and priors, or "
                 "pass init_strategy"
             )
-        return ChainsState(0, jax.tree.leaves(state), {}, {})
+        return ChainsState(0, jax.tree.leaves(begun), {}, {})
 
     def check(name, state):
-        _check_saved(name, state, like, _advance.eval_shape(*fixed, like)[1], num_warmup)
+        drawn = _advance.eval_shape(*sampled, begun, _stages(num_warmup, 0))[1]
+        _check_saved(name, state, begun, drawn, num_warmup)
 
     state, save = resumed(checkpoint, signature, ChainsState, check, first)
     with tqdm(total=total, disable=not progress_bar, desc=title, delay=2.0) as bar:
         bar.update(min(state.done, total))
         while state.done < total:
-            state = _next_block(fixed, structure, state, num_warmup)
+            state = _next_block(sampled, jax.tree.structure(begun), state, num_warmup)
             save(state)
             bar.update(min(BLOCK, total - state.done + BLOCK))
     sites, statistics = jax.tree.map(lambda x: x[:, :num_draws], (state.sites, state.statistics))
@@ -107,8 +109,9 @@ def run_chains(
     return Chains(sites, statistics | {"tree_depth": np.log2(statistics["n_steps"]).astype(int) + 1})
 
 
-def _next_block(fixed: Any, structure: Any, state: ChainsState, num_warmup: int) -> ChainsState:
-    kernel_state, drawn = _advance(*fixed, jax.tree.unflatten(structure, state.leaves))
+def _next_block(sampled: Any, structure: Any, state: ChainsState, num_warmup: int) -> ChainsState:
+    kernel_state = jax.tree.unflatten(structure, state.leaves)
+    kernel_state, drawn = _advance(*sampled, kernel_state, _stages(num_warmup, state.done))
     after_warmup = max(num_warmup - state.done, 0)
     new = jax.tree.map(lambda x: np.asarray(x)[:, after_warmup:], drawn)
     if state.sites:
@@ -154,39 +157,142 @@ def _with_constants(arrays: list[Any], fixed: tuple[Any, ...]) -> dict[str, Any]
     return jax.tree.unflatten(structure, leaves)
 
 
-def _kernel(
-    model: Any, data: Any, key: Array, start: Any, varying: Any, fixed: Any,
-    non_centred: tuple[str, ...], num_warmup: int,
-) -> Any:  # fmt: skip
-    """A kernel, the arguments of its model, and its first state."""
-    if non_centred:
-        model = reparam(model, config={name: LocScaleReparam(0) for name in non_centred})
-    kernel = NUTS(model, **_with_constants(varying, fixed))
-    state = kernel.init(key, num_warmup, init_params=start, model_args=(data,), model_kwargs={})
-    return kernel, (data,), state
+class Stage(NamedTuple):
+    """Where iterations stand in the warm-up, as numpyro's schedule of `SHORTEST` iterations has it."""
+
+    iteration: np.ndarray
+    window: np.ndarray
 
 
-STATIC = ("fixed", "non_centred", "num_warmup")
+SHORTEST = 20
+"""Iterations of the shortest warm-up that has all windows of Stan's: before, while and after masses are learnt."""
 
 
-@quick_jit(static_argnames=STATIC)
-def _begin(model, data, keys, starts, varying, fixed, non_centred, num_warmup):
+def _stages(num_warmup: int, done: int) -> Stage:
+    """Of a block of iterations after those that are done.
+
+    Numpyro's kernel adapts by the window that an iteration is in, and by whether it is the last of it. So any warm-up
+    is one of `SHORTEST` iterations in which some come again, and its length no part of the program.
+    """
+    windows, (_, masses, _) = build_adaptation_schedule(num_warmup), build_adaptation_schedule(SHORTEST)
+    ends = [window.end for window in windows]
+    t = np.arange(done, done + BLOCK)
+    window = np.searchsorted(ends, t)
+    window = np.where(window == 0, 0, np.where(window < len(windows) - 1, 1, 2))
+    iteration = np.where((window == 1) & np.isin(t, ends), masses.end, 0)
+    iteration = np.where(t == num_warmup - 1, SHORTEST - 1, np.where(t < num_warmup, iteration, SHORTEST))
+    return Stage(iteration, window)
+
+
+def _model(model: Any, non_centred: tuple[str, ...]) -> Any:
+    return reparam(model, config={name: LocScaleReparam(0) for name in non_centred}) if non_centred else model
+
+
+@functools.partial(jax.jit, static_argnames=("non_centred", "forward_mode"))
+def _energy_and_gradient(model, data, position, non_centred, forward_mode):
+    """Potential energy of the unconstrained sites and its gradient, which the programs below share once traced."""
+
+    def energy(position):
+        return potential_energy(_model(model, non_centred), (data,), {}, position)
+
+    if forward_mode:
+        return energy(position), jax.jacfwd(energy)(position)
+    return jax.value_and_grad(energy)(position)
+
+
+def _kernel(model: Any, data: Any, non_centred: tuple[str, ...], settings: dict[str, Any]) -> Any:
+    """A kernel of the potential energy, and what gives the energy and its gradient at unconstrained sites."""
+    settings = dict(settings)
+    settings.pop("init_strategy", None)
+    forward_mode = settings.get("forward_mode_differentiation", False)
+
+    def value_and_gradient(position):
+        return _energy_and_gradient(model, data, position, non_centred, forward_mode)
+
+    @jax.custom_jvp
+    def energy(position):
+        return value_and_gradient(position)[0]
+
+    @energy.defjvp
+    def along(positions, directions):
+        value, gradient = value_and_gradient(*positions)
+        return value, sum(jax.tree.leaves(jax.tree.map(jnp.vdot, gradient, *directions)))
+
+    return NUTS(potential_fn=energy, **settings), value_and_gradient
+
+
+def _begun(kernel: Any, key: Array, info: ParamInfo) -> Any:
+    """First state of a kernel, which has its functions afterwards."""
+    # A list of blocks, as numpyro has it for models: masses may be by site.
+    if isinstance(kernel._dense_mass, bool):
+        kernel._dense_mass = [tuple(sorted(info.z))] if kernel._dense_mass else []
+    return kernel.init(key, SHORTEST, init_params=info)
+
+
+def _over_chains(of_chain: Callable[..., Any], chains: tuple[Any, ...], num_chains: int) -> Any:
+    """Of each chain: on a CPU one after the other, where none waits for the longest tree, elsewhere at once."""
+    at_once = None if jax.default_backend() == "cpu" else num_chains
+    return lax.map(lambda chain: of_chain(*chain), chains, batch_size=at_once)
+
+
+STATIC = ("fixed", "non_centred")
+
+
+@quick_jit(static_argnames=(*STATIC, "num_chains"))
+def _begin(model, data, varying, fixed, non_centred, key, starts, num_chains):
+    """First states of the chains, at the starts given, or at the first finite ones in 100 tries of the strategy."""
+    settings = _with_constants(varying, fixed)
+    strategy = settings.get("init_strategy", init_to_uniform)
+    kernel, value_and_gradient = _kernel(model, data, non_centred, settings)
+
+    def drawn(key):
+        seeded = substitute(seed(_model(model, non_centred), key), substitute_fn=strategy)
+        sites = trace(seeded).get_trace(data)
+        return {
+            name: biject_to(site["fn"].support).inv(site["value"])
+            for name, site in sites.items()
+            if site["type"] == "sample" and not site["is_observed"]
+        }
+
     def of_chain(key, start):
-        return _kernel(model, data, key, start, varying, fixed, non_centred, num_warmup)[2]
+        key_start = jax.random.split(key)[1]  # the first is what the kernel goes on with
+        if start is not None:
+            return _begun(kernel, key, ParamInfo(start, *value_and_gradient(start)))
 
-    return jax.vmap(of_chain)(keys, starts)
+        def is_wrong(state):
+            tries, _, info = state
+            finite = [jnp.isfinite(x).all() for x in jax.tree.leaves((info.potential_energy, info.z_grad))]
+            return (tries < 100) & ~jnp.stack(finite).all()
+
+        def again(state):
+            tries, key, _ = state
+            key, key_draw = jax.random.split(key)
+            position = drawn(key_draw)
+            return tries + 1, key, ParamInfo(position, *value_and_gradient(position))
+
+        like = jax.eval_shape(again, (0, key_start, None))[2]
+        wrong = jax.tree.map(lambda x: jnp.full(x.shape, jnp.nan, x.dtype), like)
+        return _begun(kernel, key, lax.while_loop(is_wrong, again, (0, key_start, wrong))[2])
+
+    return lax.map(lambda chain: of_chain(*chain), (jax.random.split(key, num_chains), starts))
 
 
 @quick_jit(calls=2**16, static_argnames=STATIC)
-def _advance(model, data, keys, starts, varying, fixed, non_centred, num_warmup, state):
-    settings = (varying, fixed, non_centred, num_warmup)
+def _advance(model, data, varying, fixed, non_centred, state, stages):
+    """States after a block of iterations, with its draws and statistics."""
+    settings = _with_constants(varying, fixed)
 
-    def of_chain(key, start, state):
-        # The first state is not used, and XLA drops what makes it: it gives the kernel its functions.
-        kernel, arguments, _ = _kernel(model, data, key, start, *settings)
+    def sites(position):
+        return constrain_fn(_model(model, non_centred), (data,), {}, position, return_deterministic=True)
 
-        def step(state, _):
-            state = kernel.sample(state, arguments, {})
+    def of_chain(state):
+        kernel, _ = _kernel(model, data, non_centred, settings)
+        # The first state is not used, and XLA drops what makes it.
+        _begun(kernel, state.rng_key, ParamInfo(state.z, state.potential_energy, state.z_grad))
+
+        def step(state, stage):
+            adapted = state.adapt_state._replace(window_idx=stage.window)
+            state = kernel.sample(state._replace(i=stage.iteration, adapt_state=adapted), (), {})
             statistics = {
                 "diverging": state.diverging,
                 "lp": -state.potential_energy,
@@ -195,7 +301,7 @@ def _advance(model, data, keys, starts, varying, fixed, non_centred, num_warmup,
             }
             return state, (state.z, statistics)
 
-        state, (unconstrained, statistics) = lax.scan(step, state, None, length=BLOCK)
-        return state, (jax.vmap(kernel.postprocess_fn(arguments, {}))(unconstrained), statistics)
+        state, (unconstrained, statistics) = lax.scan(step, state, stages)
+        return state, (jax.vmap(sites)(unconstrained), statistics)
 
-    return jax.vmap(of_chain)(keys, starts, state)
+    return lax.map(of_chain, state)

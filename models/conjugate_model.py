@@ -1,8 +1,7 @@
 """Base classes of models: the hooks that inference and export call, each with its default.
 
 `Exportable` has the hooks that ``to_arviz`` calls, `ConjugateModel` adds those of ``ConjugateSVI``. A subclass
-overrides the hooks it needs. A misspelt hook raises an error when the class is defined
-(:mod:`ethogram.models.hooks`).
+overrides the hooks it needs. ``ethogram.testing.check_model`` finds misspelt ones, and what is wrong with the others.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from ethogram.models.data.padding import is_nan
 from ethogram.models.data.trajectories import Metadata, Trajectories
 from ethogram.models.families.conjugate_block import ConjugateBlock
 from ethogram.models.families.exponential_family import expected_statistics, natural_step, total_kl
-from ethogram.models.hooks import HasHooks, overrides
+from ethogram.models.hooks import overrides
 from ethogram.models.model_object import model_object, static_field
 
 __all__ = [
@@ -98,7 +97,7 @@ def group_size(batch: Any) -> int:
     return getattr(batch, "num_agents", 1)
 
 
-class Exportable(HasHooks, declares_hooks=True):
+class Exportable:
     """A model that describes its sites and scores its data; base class for ``to_arviz``.
 
     All hooks are optional. Without `likelihood` draws can be exported, but not scored.
@@ -185,7 +184,7 @@ class Exportable(HasHooks, declares_hooks=True):
         return self.site_dims(), {}
 
 
-class ConjugateModel(Exportable, abc.ABC, declares_hooks=True):
+class ConjugateModel(Exportable, abc.ABC):
     """A model with conjugate blocks; base class for ``ConjugateSVI``.
 
     A subclass defines `prior` and `log_normalizer`; every other hook has a default.
@@ -201,7 +200,7 @@ class ConjugateModel(Exportable, abc.ABC, declares_hooks=True):
     learns_number: ClassVar[bool] = False
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Raise TypeError for a near miss of a hook, and for starts that no kind names."""
+        """Raise TypeError for starts that no kind names."""
         super().__init_subclass__(**options)
         if "start_statistics" in vars(cls) and cls.start_kinds is ConjugateModel.start_kinds:
             raise TypeError(

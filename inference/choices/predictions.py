@@ -17,8 +17,9 @@ from numpy.typing import ArrayLike
 
 from ethogram.inference.convergence import grouped_draws, warn_of_convergence
 from ethogram.models.arguments import is_concrete, require, require_integer, require_key
+from ethogram.models.choices.choice_problem import ChoiceProblem
 from ethogram.models.choices.decisions import Decisions, HostOrDevice, weights_of
-from ethogram.models.choices.noisy_mdp import ChoiceProblem, NoisyMDP
+from ethogram.models.choices.noisy_mdp import NoisyMDP
 from ethogram.models.choices.probit_choice import ProbitChoice
 from ethogram.models.printing import short_repr
 

@@ -33,8 +33,9 @@ from ethogram.inference.choices.gibbs_sweep import (
 )
 from ethogram.models.arguments import is_concrete, require, require_integer, require_key, require_one_of
 from ethogram.models.choices.checks import digest, namespace
+from ethogram.models.choices.choice_problem import ChoiceProblem
 from ethogram.models.choices.decisions import Decisions, HostOrDevice
-from ethogram.models.choices.noisy_mdp import ChoiceProblem, NoisyMDP
+from ethogram.models.choices.noisy_mdp import NoisyMDP
 
 __all__ = ["PXDA", "PXDAState"]
 

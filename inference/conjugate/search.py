@@ -40,7 +40,7 @@ and states of the model in which the search begins, which doubles as they are us
 HORIZON = 300.0
 """Iterations, at the gain of the last, within which a restart must reach the best one; otherwise it stops early."""
 
-EARLY = 25
+EARLY = 40
 """Iterations after which restarts with more than the fewest states are reduced."""
 
 BEST = 3
@@ -129,9 +129,10 @@ def grow_search(ascend: Ascent, problem: Problem, key: Array, restarts: int, ini
 
 def _starts(problem: Problem, key: Array, restarts: int, init: str, number: int) -> Any:
     """Initial blocks of restarts that use the first `number` states."""
-    prior = problem.model.prior_of_first(number)
-    fixed = problem.model, prior, problem.arranged, restarts, init, problem.batches, number
-    return start_blocks(jax.random.fold_in(key, number), *fixed)
+    model, prior = problem.model, problem.model.prior_of_first(number)
+    assert prior is not None
+    key = jax.random.fold_in(key, number)
+    return start_blocks(key, model, prior, problem.arranged, restarts, init, problem.batches, number)
 
 
 def _grown(
@@ -228,7 +229,8 @@ def _judged(
         statistics = problem.model.label_statistics(np.random.default_rng(number), labels, host)
         statistics = jax.tree.map(lambda x: np.asarray(x, dtype), statistics)
         each.append(_updated(problem.model, problem.prior, statistics))
-    found = Ascended(stacked(each), None, np.ones(len(each), bool))
+    unknown = np.full(len(each), -np.inf, dtype)
+    found = Ascended(stacked(each), unknown, np.ones(len(each), bool))
     for limit, kept in JUDGED:
         found = ascend(problem, found.blocks, elbo=found.elbo, active=found.active, limit=limit, floor=floor)
         order = order_of(found.elbo)
@@ -244,6 +246,11 @@ class Labelled(NamedTuple):
     probability: list[np.ndarray]  # (sequence, time, state) by batch, zero beyond each length
     labels: list[np.ndarray]  # (sequence, time) by batch: the most probable states
     mass: np.ndarray  # (state,) expected steps
+
+    @property
+    def inside(self) -> list[np.ndarray]:
+        """Steps (sequence, time) by batch that are within a length."""
+        return [x.sum(-1) > 0.5 for x in self.probability]
 
     @property
     def used(self) -> list[int]:
@@ -284,16 +291,16 @@ def splits(rng: np.random.Generator, labelled: Labelled, count: int) -> list[lis
             state = into if state == label else state
         else:
             label = int(free[0])
-        parts = _parts(rng, labelled.labels, number % 3)
+        parts = _parts(rng, merged, state, number % 3)
         found.append(
             [np.where((x == state) & part, label, x) for x, part in zip(merged.labels, parts, strict=True)]
         )
     return found
 
 
-def _parts(rng: np.random.Generator, labels: list[np.ndarray], kind: int) -> list[np.ndarray]:
-    """Half of the sequences, half of the time in random runs, or one short window of one sequence; of every batch."""
-    length = rng.choice(RUNS)
+def _parts(rng: np.random.Generator, labelled: Labelled, state: int, kind: int) -> list[np.ndarray]:
+    """Half of the sequences, half of the time in random runs, or a window about one step of a state; of every batch."""
+    labels, length = labelled.labels, int(rng.choice(RUNS))
     if kind == 0:
         return [np.repeat(rng.random((len(x), 1)) < 0.5, x.shape[1], axis=1) for x in labels]
     if kind == 1:
@@ -301,9 +308,12 @@ def _parts(rng: np.random.Generator, labels: list[np.ndarray], kind: int) -> lis
         ends = [np.cumsum(rng.random(x.shape) < 1 / length, axis=1) for x in labels]
         return [(start + end) % 2 == 1 for start, end in zip(starts, ends, strict=True)]
     parts = [np.zeros(x.shape, bool) for x in labels]
-    part = parts[rng.integers(len(parts))]
-    start = rng.integers(part.shape[1])
-    part[rng.integers(len(part)), max(start - length, 0) : start + length] = True
+    own = [np.argwhere((x == state) & inside) for x, inside in zip(labels, labelled.inside, strict=True)]
+    steps = [len(places) for places in own]
+    if sum(steps):
+        number = int(rng.choice(len(own), p=np.array(steps) / sum(steps)))
+        sequence, time = own[number][rng.integers(steps[number])]
+        parts[number][sequence, max(time - length, 0) : time + length] = True
     return parts
 
 

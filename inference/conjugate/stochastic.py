@@ -5,7 +5,6 @@ Hoffman, Blei, Wang, Paisley (2013), section 2.4. Steps are planned ahead, so th
 
 from __future__ import annotations
 
-import os
 from typing import Any, NamedTuple
 
 import jax
@@ -151,7 +150,7 @@ def _check_sizes(journal: Journal, state: StochasticState, steps: StochasticStep
     for step, size, before in zip(done, now, state.sizes, strict=True):
         if not np.isclose(size, before, rtol=1e-6, atol=0):
             raise ValueError(
-                f"{os.fspath(journal.path)} is a checkpoint of a run whose step_size was {before} at step {step}, "
+                f"{journal.path} is a checkpoint of a run whose step_size was {before} at step {step}, "
                 f"not {size}: {CURE}"
             )
 

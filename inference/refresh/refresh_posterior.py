@@ -70,7 +70,7 @@ def refresh_posterior(
     fit : `ConjugateResult` of `ConjugateSVI`, or its posterior.
     data : the training data.
     num_warmup, num_draws : iterations of each chain.
-    num_chains : vectorised in one compiled program.
+    num_chains : in one compiled program, on a CPU one after the other.
     checkpoint : file written every 50 iterations. The same call resumes after the last of these, and returns what an
         uninterrupted one does; with another `num_draws`, too: a larger one continues chains that have ended.
 

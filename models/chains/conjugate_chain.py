@@ -22,7 +22,7 @@ from jax import Array
 
 from ethogram.models.chains.batching import by_chains, by_chunks, chunk_size
 from ethogram.models.chains.forward_backward import RowTransitions, SymbolLikelihoods, chunk_e_step
-from ethogram.models.hooks import HasHooks, overrides
+from ethogram.models.hooks import overrides
 
 __all__ = [
     "ChainData",
@@ -44,7 +44,7 @@ class ChainData(NamedTuple):
     rows: Array | None = None  # (sequence, time): row of the transition table by which each step is left
 
 
-class ChainEmission(HasHooks, declares_hooks=True):
+class ChainEmission:
     """Hooks of the expected log likelihoods of the states; base class of emissions.
 
     `expected_log_likelihood` serves all data. An emission of symbols may also define `symbol_table`, and one that is
@@ -160,7 +160,8 @@ def state_marginals(emission: ChainEmission, expected: dict[str, Any], data: Cha
         state = _chunk_marginals(emission, chain, expected, chunk, counted)[0].state
         return jnp.transpose(state[:, :, 0], (2, 0, 1)), ()
 
-    size = chunk_size(1, *data.observed.shape, log_initial.shape[0])
+    num_sequences, num_steps = data.observed.shape
+    size = chunk_size(1, num_sequences, num_steps, log_initial.shape[0])
     return by_chunks(one_chunk, data, size, axis=0)[0]
 
 

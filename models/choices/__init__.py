@@ -1,7 +1,8 @@
 """The noisy MDP: probit choice over the values of actions."""
 
+from ethogram.models.choices.choice_problem import ChoiceProblem
 from ethogram.models.choices.decisions import Decisions
-from ethogram.models.choices.noisy_mdp import ChoiceProblem, NoisyMDP
+from ethogram.models.choices.noisy_mdp import NoisyMDP
 from ethogram.models.choices.probit_choice import ProbitChoice
 from ethogram.models.choices.separation import Separation, find_separation
 from ethogram.models.choices.value_rewards import reward

@@ -39,20 +39,17 @@ from ethogram.models.arguments import (
     warn_user,
 )
 from ethogram.models.choices.checks import namespace, require_positive_prior
+from ethogram.models.choices.choice_problem import ChoiceProblem, near_zero, utilities_of
 from ethogram.models.choices.decisions import Decisions, HostOrDevice, check_decisions, weights_of
 from ethogram.models.choices.probit_choice import ProbitChoice
 from ethogram.models.choices.separation import Separation, separation_once
 from ethogram.models.conjugate_model import Entries, Exportable
-from ethogram.models.data.trajectories import Metadata
 from ethogram.models.model_object import model_object, static_field
 from ethogram.models.printing import short_repr
 
-__all__ = ["ChoiceProblem", "FlatPrior", "NoisyMDP", "SimulatedChoices"]
+__all__ = ["FlatPrior", "NoisyMDP", "SimulatedChoices"]
 
 KINDS = ("tabular", "features")
-
-FAR = 100.0
-"""Features are far from zero where they are larger than their differences within decisions by this factor."""
 
 
 class FlatPrior(dist.ImproperUniform):
@@ -72,28 +69,6 @@ class SimulatedChoices(NamedTuple):
 
     data: Decisions
     parameters: dict[str, Any]
-
-
-@short_repr
-class ChoiceProblem(NamedTuple):
-    """Decisions that :meth:`NoisyMDP.check` has found valid, and their design; models take it in place of decisions.
-
-    Attributes
-    ----------
-    data : the decisions.
-    design : (decision, option, parameter); utilities are ``design @ theta``.
-    unit : (parameter,) of the sites ``theta_scaled`` and ``loc_scaled``, which are then sampled in place of ``theta``
-        without subjects, and of ``loc``; None samples these as they are.
-    """
-
-    data: Decisions
-    design: Float[HostOrDevice, "decision option parameter"]
-    unit: Float[HostOrDevice, "parameter"] | None = None
-
-    def without_names(self) -> ChoiceProblem:
-        """The problem with the number of subjects in place of all names, which would be part of compiled programs."""
-        names = None if self.data.subject is None else tuple(map(str, range(self.data.num_subjects or 0)))
-        return self._replace(data=self.data._replace(metadata=Metadata(subject_names=names)))
 
 
 @model_object
@@ -210,8 +185,10 @@ class NoisyMDP(Exportable):
                 theta = numpyro.sample("theta", self._prior(loc, kappa, data))
         for name, value in self.parts(theta, data).items():
             numpyro.deterministic(name, value)
-        offered = self.likelihood({"theta": theta}, problem)
-        offers = numpyro.plate("decision", data.num_decisions)
+        offered, offers = (
+            self.likelihood({"theta": theta}, problem),
+            numpyro.plate("decision", data.num_decisions),
+        )
         if not condition:
             with offers:
                 numpyro.sample("choice", offered)
@@ -229,7 +206,7 @@ class NoisyMDP(Exportable):
 
     def likelihood(self, parameters: dict[str, Any], batch: ChoiceProblem) -> ProbitChoice:
         """Distribution of the choices at ``theta``, whatever the weights of the decisions."""
-        return ProbitChoice(_utilities(parameters["theta"], batch), batch.data.legal)
+        return ProbitChoice(utilities_of(parameters["theta"], batch), batch.data.legal)
 
     def needed_sites(self) -> tuple[str, ...]:
         """Theta, of which all other values are functions."""
@@ -298,7 +275,7 @@ class NoisyMDP(Exportable):
     ) -> Float[HostOrDevice, "decision option"]:
         """Utilities given theta (parameter,), or (subject, parameter); zero for options that are not legal."""
         problem = data if isinstance(data, ChoiceProblem) else ChoiceProblem(data, self.design(data))
-        found = _utilities(theta, problem)
+        found = utilities_of(theta, problem)
         return jax.device_put(found) if isinstance(found, np.ndarray) else found
 
     def check(self, data: Decisions | ChoiceProblem | Any, condition: bool = True) -> ChoiceProblem:
@@ -338,7 +315,7 @@ class NoisyMDP(Exportable):
             )
         design = self.design(data)
         problem = ChoiceProblem(
-            data, _near_zero(np.asarray(design), data.legal) if is_concrete(design) else design
+            data, near_zero(np.asarray(design), data.legal) if is_concrete(design) else design
         )
         if condition and self.flat and (found := self.separation(problem)) is not None:
             raise ValueError(
@@ -469,28 +446,6 @@ def _sampled(name: str, prior: Any, unit: Any) -> Any:
         each = prior.base_dist
         prior = dist.Normal(each.loc / unit, each.scale / unit, validate_args=False).to_event(1)
     return numpyro.deterministic(name, unit * numpyro.sample(f"{name}_scaled", prior))
-
-
-def _near_zero(design: np.ndarray, legal: Any) -> np.ndarray:
-    """The design less that of the first legal option of each decision, in columns that are far from zero.
-
-    It changes no choice, and single precision would round the differences between options away.
-    """
-    inside = legal[..., None]
-    rest = np.where(inside, design - np.take_along_axis(design, legal.argmax(1)[:, None, None], 1), 0)
-    size, apart = (np.abs(np.where(inside, x, 0)).max((0, 1), initial=0) for x in (design, rest))
-    return np.where(size > FAR * apart, rest, design)
-
-
-def _utilities(theta: Any, problem: ChoiceProblem) -> Any:
-    data = problem.data
-    xp = namespace(theta, data.legal, data.subject, problem.design)
-    # Entries that are not legal may be NaN, whose gradient is NaN even where it is masked later.
-    design = xp.where(data.legal[..., None], problem.design, 0)
-    if data.subject is None:
-        return design @ theta
-    exact = {"precision": "highest"} if xp is jnp else {}
-    return xp.einsum("dop,dp->do", design, xp.asarray(theta)[xp.asarray(data.subject)], **exact)
 
 
 def _is_flat(variance: Any) -> bool:

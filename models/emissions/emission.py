@@ -31,13 +31,12 @@ __all__ = [
 ]
 
 
-class Emission(ChainEmission, abc.ABC, declares_hooks=True):
+class Emission(ChainEmission, abc.ABC):
     """Base class of emissions: the distribution of observations given the state, with conjugate blocks.
 
     Abstract methods are required. `bind`, `arrange` and `start_features` have defaults, as have `site_coords`,
     `locations` and `differs_by_state`, and the faster forms of the expected log likelihood for chains, `symbol_table`
-    or `chain_features` and `chain_weights`, of :class:`~ethogram.models.chains.conjugate_chain.ChainEmission`. A
-    misspelt hook raises an error when the class is defined.
+    or `chain_features` and `chain_weights`, of :class:`~ethogram.models.chains.conjugate_chain.ChainEmission`.
 
     In observed frames NaN marks a missing feature, which the likelihoods leave out; an emission that cannot do so
     refuses such frames in `read`.

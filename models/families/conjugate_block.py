@@ -20,7 +20,6 @@ from numpyro.distributions.constraints import Constraint
 from ethogram.models.arguments import require
 from ethogram.models.families.divergences import Divergence
 from ethogram.models.families.variates import JaxVariates, NumpyVariates, Variates
-from ethogram.models.hooks import HasHooks
 from ethogram.models.printing import short_repr
 
 __all__ = ["ConjugateBlock", "SiteNames", "broadcast_batch", "require_finite", "sample_site"]
@@ -42,12 +41,11 @@ class SiteNames:
         return f"{self.front}{part or self.block.rpartition('.')[2]}{self.suffix}"
 
 
-class ConjugateBlock(HasHooks, abc.ABC, declares_hooks=True):
+class ConjugateBlock(abc.ABC):
     """A distribution over parameters, by its natural parameters; leading axes are a batch of independent ones.
 
     Subclasses are frozen dataclasses registered as pytrees. All methods work under jit, vmap, grad and scan, and
-    none checks values; only the constructors ``from_standard`` do, for concrete arrays. A misspelt method raises an
-    error when the class is defined.
+    none checks values; only the constructors ``from_standard`` do, for concrete arrays.
 
     Attributes
     ----------

@@ -43,9 +43,11 @@ class LogQuadrature(NamedTuple):
     """Nodes and normalised weights of a density of u."""
 
     mode: Float[Array, "*batch"]
+    offset: Float[Array, "*batch node"]  # of the nodes from the mode
     node: Float[Array, "*batch node"]
     weight: Float[Array, "*batch node"]  # sums to one
     log_width: Float[Array, "*batch"]  # ln of the integral of exp(f(u) - f(mode))
+    log_density: Float[Array, "*batch node"]  # of u at the nodes
 
 
 def log_quadrature(value: Slope, slope: Slope, like: Array, num_nodes: int = NUM_NODES) -> LogQuadrature:
@@ -84,7 +86,8 @@ def log_quadrature(value: Slope, slope: Slope, like: Array, num_nodes: int = NUM
     height = rise(value, slope, mode, offset)
     total = special.logsumexp(height, axis=-1, keepdims=True)
     log_width = total + xp.log((left + right) / (num_nodes - 1))
-    return LogQuadrature(mode[..., 0], mode + offset, xp.exp(height - total), log_width[..., 0])
+    weight = xp.exp(height - total)
+    return LogQuadrature(mode[..., 0], offset, mode + offset, weight, log_width[..., 0], height - log_width)
 
 
 def _repeat(xp: Any, times: int, step: Callable[[Any], Any], state: Any) -> Any:

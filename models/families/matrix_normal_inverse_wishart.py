@@ -262,7 +262,7 @@ class MatrixNormalInverseWishart(ConjugateBlock):
         """Covariances, and coefficients in the coordinates of the block, whose site is ``coefficients_white``."""
         mean, root, nu, factor = self._factored()
         scale = product(factor, factor.mT)
-        covariance = sample_site(names("covariance"), dist.InverseWishart(nu, scale))
+        covariance = sample_site(names("covariance"), dist.InverseWishart(nu, scale, validate_args=False))
         law = dist.MatrixNormal(mean, jnp.linalg.cholesky(covariance), jnp.linalg.cholesky(inverse(root)))
         coefficients = self.in_units(sample_site(names(f"coefficients{WHITE}"), law))
         if not names.suffix:

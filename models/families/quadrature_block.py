@@ -63,13 +63,10 @@ class QuadratureBlock(ConjugateBlock):
         """`other` with the batch shape of this block, its own nodes, and the log ratio of both densities of u there."""
         natural = jax.tree.map(lambda x: jnp.broadcast_to(x, self.batch_shape), other.natural)
         other, found = dataclasses.replace(other, natural=natural), self._quadrature()
-        own = self._log_density(found, found.node)
-        return other, found, own - other._log_density(other._quadrature(), found.node)
-
-    def _log_density(self, quadrature: LogQuadrature, u: Array) -> Array:
-        """Log density of u (*batch, node) from the quadrature of the block itself."""
-        above = rise(*self._functions(), quadrature.mode[..., None], u - quadrature.mode[..., None])
-        return above - quadrature.log_width[..., None]
+        there = other._quadrature()
+        (value, slope), apart = other._functions(), (found.mode - there.mode)[..., None]
+        above = rise(value, slope, there.mode[..., None], found.offset + apart)
+        return other, found, found.log_density - (above - there.log_width[..., None])
 
     def log_density_of_size(self, size: Float[Array, "*batch"]) -> Float[Array, "*batch"]:
         """Log density of the size, the other parameter integrated out; differentiable with respect to the size."""

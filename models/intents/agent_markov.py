@@ -46,13 +46,7 @@ from ethogram.models.chains.conjugate_chain import (
     conjugate_log_normalizer,
     state_marginals,
 )
-from ethogram.models.conjugate_model import (
-    ConjugateModel,
-    Entries,
-    bound_model,
-    require_informative,
-    unlabelled,
-)
+from ethogram.models.conjugate_model import ConjugateModel, Entries, require_informative, unlabelled
 from ethogram.models.data import Metadata, trajectories
 from ethogram.models.data.state_action_steps import AgentSteps, earlier, known_actions, read_steps
 from ethogram.models.data.trajectories import Trajectories
@@ -332,21 +326,14 @@ class AgentMarkov(ConjugateModel):
         return Entries(value, unlabelled(data)._replace(observations=None))
 
     def likelihood(self, parameters: dict[str, Any], batch: Trajectories) -> AgentTrace:
-        """Distribution of the actions given parameters, one batch entry per trace.
+        """Distribution of the actions of traces given parameters, states and, with a `stay_accuracy`, stay labels.
 
         Rows that the model does not carry, and intents beyond the truncation, are at their prior means.
-
-        Parameters
-        ----------
-        parameters : by site.
-        batch : traces, of which states, lengths and, with a `stay_accuracy`, stay labels are given.
         """
         table, policy, row_of = updates.agent_tables(self, parameters)
         stay = None if self.stay_accuracy is None else jnp.asarray(batch.stay)
-        states, lengths = jnp.asarray(batch.states), jnp.asarray(batch.lengths)
-        return AgentTrace(
-            parameters["initial"], table, policy, states, row_of, lengths, stay, self.stay_accuracy
-        )
+        given = batch.states, row_of, batch.lengths, stay, self.stay_accuracy
+        return AgentTrace(parameters["initial"], table, policy, *given)
 
     def agent(self, parameters: dict[str, Any]) -> IntentAgent:
         """Tables of the agent for all states and actions, given parameters such as ``posterior.mean()``.
@@ -422,7 +409,7 @@ class AgentMarkov(ConjugateModel):
         if self.visited is None or is_concrete(data.states, data.actions, data.lengths):
             self.check(data)
         require_informative(self, data, condition)
-        model = bound_model(self, data)
+        model = self if self.is_bound else self.bind(data)
         rows = model.rows_carried()
         if rows.pair_bounds is not None or rows.policy_bounds is not None:
             raise ValueError(
@@ -433,9 +420,9 @@ class AgentMarkov(ConjugateModel):
         zeros = () if rows.forbidden is None else (("policy", rows.forbidden),)
         parameters |= sample_parameters({"policy": model.prior()["policy"]}, zeros)
         entries = model.entries(data)
-        distribution = model.likelihood(parameters, entries.batch)
-        with numpyro.plate(entries.unit, distribution.batch_shape[0]):
-            numpyro.sample("actions", distribution, obs=entries.value if condition else None)
+        with numpyro.plate(entries.unit, data.num_sequences):
+            traces = model.likelihood(parameters, entries.batch)
+            numpyro.sample("actions", traces, obs=entries.value if condition else None)
 
     def check(self, data: Trajectories) -> None:
         """Raise ValueError or TypeError unless the traces have states, actions and stay labels in range.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 
 from ethogram.models.arguments import concretely, read_reals
 from ethogram.models.families.exponential_family import ConjugateBlock, Dirichlet, Known, PartlyKnown
@@ -33,7 +34,7 @@ def probability_rows(name: str, value: Any, sticky: Any) -> ConjugateBlock:
     """Dirichlet block of probability rows, with extra weight on self-transitions; ones where rows are known."""
 
     def add_staying(xp, rows, sticky):
-        return xp.where(rows > 0, rows + sticky * xp.eye(len(rows), dtype=rows.dtype), 0)
+        return xp.where(rows > 0, rows + sticky * np.eye(len(rows), dtype=rows.dtype), 0)
 
     known = isinstance(value, Known)
     rows = concretely(lambda xp, x: xp.ones_like(x), value.value) if known else value

@@ -119,8 +119,8 @@ _MODULE_OF = {name: module for module, names in _EXPORTS.items() for name in nam
 _SYSTEMS = ("choices", "intents", "mdps", "networks", "planning", "rewards", "roles", "tracking")
 """Modules that hold everything public of a system, `ethogram.choices.willingness_to_pay`, or of a subpackage."""
 
-_SUBPACKAGES = ("domains", "plots")
-"""Packages that are imported on first access, `ethogram.plots.role_timelines`."""
+_SUBPACKAGES = ("domains", "plots", "testing")
+"""What else is imported on first access, `ethogram.plots.role_timelines`."""
 
 _ALIASES = {
     "Constraints": "IntentConstraints",

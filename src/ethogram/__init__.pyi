@@ -9,6 +9,7 @@ from ethogram import planning as planning
 from ethogram import plots as plots
 from ethogram import rewards as rewards
 from ethogram import roles as roles
+from ethogram import testing as testing
 from ethogram import tracking as tracking
 from ethogram.fits import Fit as Fit
 from ethogram.fits import compare as compare

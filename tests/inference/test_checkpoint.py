@@ -89,7 +89,7 @@ def test_a_checkpoint_of_more_steps_is_no_answer_for_fewer(symbol_model, symbols
     model, data, path = symbol_model(), symbols(), tmp_path / "fit.ckpt"
     whole = fit(model, data, checkpoint=path, **options)
     with pytest.raises(
-        ValueError, match="checkpoint is of 2[04] steps, more than num_steps=10: pass num_steps=2"
+        ValueError, match=r"checkpoint is of 2[04] steps, more than num_steps=10: pass num_steps=2"
     ):
         fit(model, data, 10, checkpoint=path, **options)
     assert_identical(whole, fit(model, data, checkpoint=path, **options))

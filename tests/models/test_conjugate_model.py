@@ -1,14 +1,11 @@
-"""The hooks of models: defaults, and misspelt ones that are refused when the class is defined."""
+"""The hooks of models and their defaults."""
 
 from __future__ import annotations
-
-from typing import Any, ClassVar
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ethogram.models.chains.conjugate_chain import ChainEmission
 from ethogram.models.choices.noisy_mdp import NoisyMDP
 from ethogram.models.conjugate_model import (
     ConjugateModel,
@@ -19,11 +16,8 @@ from ethogram.models.conjugate_model import (
 )
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.emissions import CategoricalEmission, GaussianEmission
-from ethogram.models.emissions.emission import Emission
-from ethogram.models.families.conjugate_block import ConjugateBlock
-from ethogram.models.families.exponential_family import Dirichlet, NormalInverseWishart
+from ethogram.models.families.exponential_family import Dirichlet
 from ethogram.models.intents.agent_markov import AgentMarkov
-from ethogram.models.model_object import model_object, static_field
 from ethogram.models.rewards.gp_irl import GPIRL
 from ethogram.models.roles.role_hmm import RoleHMM
 
@@ -84,49 +78,6 @@ def test_default_steps_are_those_of_every_block():
     assert coin.divergence(prior, prior) == 0
 
 
-@pytest.mark.parametrize(
-    ("base", "name", "hook"),
-    [
-        (ConjugateModel, "log_normaliser", "log_normalizer"),
-        (ConjugateModel, "likelyhood", "likelihood"),
-        (ConjugateModel, "check_continue", "check_continues"),
-        (ConjugateModel, "divergance", "divergence"),
-        (ConjugateModel, "start_kind", "start_kinds"),
-        (ConjugateModel, "updates", "update"),
-        (Emission, "chain_weight", "chain_weights"),
-        (ChainEmission, "expected_log_likelihoods", "expected_log_likelihood"),
-        (CategoricalEmission, "symbol_tabel", "symbol_table"),
-        (GaussianEmission, "label_statistic", "label_statistics"),
-        (ConjugateBlock, "divergances", "divergence"),
-        (ConjugateBlock, "natral", "natural"),
-        (Dirichlet, "reference_points", "reference_point"),
-        (NormalInverseWishart, "expected_statistic", "expected_statistics"),
-    ],
-)
-def test_a_misspelt_hook_is_refused_where_the_class_is_defined(base, name, hook):
-    with pytest.raises(TypeError, match=rf"Wrong[.]{name} looks like a misspelling of the hook {hook}:"):
-        type("Wrong", (base,), {name: lambda *_: None})
-
-
-@pytest.mark.parametrize(
-    ("base", "name", "kind", "message"),
-    [
-        (Exportable, "label_dim", ClassVar[tuple], "looks like a misspelling of the hook label_dims"),
-        (ConjugateBlock, "naturals", tuple, "looks like a misspelling of the hook natural:"),
-        (ConjugateBlock, "mean", tuple, "overrides the hook mean: make it a method"),
-    ],
-)
-def test_a_misspelt_field_is_refused_and_one_in_place_of_a_method(base, name, kind, message):
-    with pytest.raises(TypeError, match=rf"Wrong[.]{name} {message}"):
-        type("Wrong", (base,), {"__annotations__": {name: kind}})
-
-
-@pytest.mark.parametrize(("base", "name"), [(Exportable, "site_dims"), (CategoricalEmission, "symbol_table")])
-def test_a_hook_that_is_no_method_is_refused(base, name):
-    with pytest.raises(TypeError, match=rf"Wrong[.]{name} overrides the hook {name}: make it a method"):
-        type("Wrong", (base,), {name: {"rate": ("state",)}})
-
-
 def test_starts_need_their_kinds():
     with pytest.raises(TypeError, match="Wrong defines start_statistics without start_kinds"):
         type("Wrong", (ConjugateModel,), {"start_statistics": lambda *_: {}})
@@ -137,29 +88,20 @@ def test_a_model_without_prior_is_not_made():
         type("Half", (ConjugateModel,), {"log_normalizer": Coin.log_normalizer})()
 
 
-def test_other_names_are_free():
-    """Names unlike any hook, private ones, and names that a base class has already."""
-
-    @model_object
-    class Walker(Coin):
-        num_states: int = static_field(default=2)
-        rate: Any = 1.0
-
-        def simulate(self, key):
-            return key
-
-        def step_potentials(self, expected):
-            return expected
-
-        def _observations(self, data):
+def test_hooks_that_a_class_replaces():
+    class Runner(Coin):
+        def arrange(self, data):
             return data
 
-    class Runner(Walker):
-        def simulate(self, key):
-            return 2 * key
-
-    assert Walker(3).num_states == 3 and Walker(rate=2.0).rate == 2.0
-    assert not overrides(Runner(), "likelihood") and overrides(Runner(), "prior")
+    assert (
+        not overrides(Runner(), "likelihood")
+        and overrides(Runner(), "prior")
+        and overrides(Runner(), "arrange")
+    )
+    assert overrides(RoleHMM(2, CategoricalEmission(2)), "likelihood")
+    assert overrides(CategoricalEmission(2), "symbol_table") and not overrides(
+        GaussianEmission(1), "symbol_table"
+    )
 
 
 def test_a_feature_without_any_value_is_named():

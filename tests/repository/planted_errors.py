@@ -62,10 +62,10 @@ PLANTED = (
             "math.log(2 * math.pi) * jnp.sum(~missing, axis=-1)",
             "math.log(2 * math.pi) * missing.shape[-1]",
             "models/emissions/test_missing_features.py models/emissions"),
-    # kappa of q in place of that of p
-    Planted("strength_in_divergence", "roles", "models/families/normal_inverse_wishart.py",
-            "excess(kappa0 / kappa) + kappa0 * nu *",
-            "excess(kappa0 / kappa) + kappa * nu *",
+    # the precision of q in place of that of p
+    Planted("strength_in_divergence", "roles", "models/families/matrix_normal_inverse_wishart.py",
+            "product(solve(factor, gap), root0) ** 2",
+            "product(solve(factor, gap), root) ** 2",
             "models/families/test_normal_inverse_wishart.py models/families"),
     Planted("last_restart_is_best", "roles", "inference/conjugate/ascent.py",
             "return np.argsort(-np.where(np.isnan(elbo), -np.inf, elbo), kind=\"stable\")",

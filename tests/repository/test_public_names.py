@@ -34,7 +34,7 @@ def test_every_public_name_is_there():
         assert getattr(ethogram, name) is not None
     for old, new in ethogram._ALIASES.items():
         assert getattr(ethogram, old) is getattr(ethogram, new)
-    assert set(dir(ethogram)) == {*ethogram.__all__, *SYSTEMS, "domains", "plots", "__version__"}
+    assert set(dir(ethogram)) == {*ethogram.__all__, *SYSTEMS, "domains", "plots", "testing", "__version__"}
     with pytest.raises(AttributeError, match=r"no attribute 'nothing'$"):
         _ = ethogram.nothing
 

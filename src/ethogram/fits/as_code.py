@@ -13,7 +13,7 @@ from jax import Array
 
 from ethogram.inference import storage
 from ethogram.models.held_warnings import held_warnings
-from ethogram.models.hooks import HasHooks
+from ethogram.models.model_object import DEFINED
 
 __all__ = ["as_code", "call_as_code"]
 
@@ -83,9 +83,7 @@ def as_code(value: Any) -> str:
     name, home = type(value).__name__, type(value).__module__
     if getattr(ethogram, name, None) is type(value):
         home = "ethogram"
-    elif not isinstance(value, HasHooks) or home.startswith("ethogram."):
-        return _refuse(value)
-    if not dataclasses.is_dataclass(value):
+    elif f"{home}:{type(value).__qualname__}" not in DEFINED or home.startswith("ethogram."):
         return _refuse(value)
     parts = {field.name: getattr(value, field.name) for field in dataclasses.fields(value) if field.init}
     for field in reversed([*parts]):  # those that the constructor would fill in

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 
 import arviz as az
@@ -91,12 +92,13 @@ def data() -> Trajectories:
 @pytest.fixture(scope="module")
 def fit(model):
     """What a fit to much data might have left."""
+    gaussian = NormalInverseWishart.from_standard(
+        TRUTH["mean"], np.full(2, 60.0), np.full(2, 63.0), 60 * TRUTH["covariance"], origin=np.zeros(2)
+    )
     blocks = {
         "initial": Dirichlet.from_standard(20 * TRUTH["initial"]),
         "transition": Dirichlet.from_standard(60 * TRUTH["transition"]),
-        "mean_covariance": NormalInverseWishart.from_standard(
-            TRUTH["mean"], np.full(2, 60.0), np.full(2, 63.0), 60 * TRUTH["covariance"], origin=np.zeros(2)
-        ),
+        "mean_covariance": dataclasses.replace(gaussian, origin=np.zeros((2, 2))),
     }
     elbo, restarts = np.array([-500.0, -410.0, -400.0]), np.array([-400.0, -405.0])
     return ConjugateResult(

@@ -240,7 +240,7 @@ def test_an_interrupted_refresh_goes_on_to_the_same_draws(model, data, monkeypat
         state._replace(leaves=state.leaves[:-1]),
         state._replace(done=state.done + 1),
         state._replace(sites={}),
-        state._replace(statistics=without(state.statistics, "lp")),
+        state._replace(statistics={k: x for k, x in state.statistics.items() if k != "lp"}),
         state._replace(sites=state.sites | {"initial": np.full_like(state.sites["initial"], np.nan)}),
     ):
         storage.write(path, content | {"state": damaged})

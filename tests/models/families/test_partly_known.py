@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from ethogram.models.families import Gamma, GammaConjugate, VonMisesConjugate
 from ethogram.models.families.exponential_family import (
     Beta,
     Dirichlet,
@@ -125,6 +126,9 @@ gaussians = NormalInverseWishart.from_standard(np.zeros((2, 2)), 1.0, 4.0, np.ey
         (rows, (np.eye(2), np.eye(2)), ValueError, "known has 2 parts, not the 1"),
         (gaussians, (np.zeros((2, 2)), -np.stack([np.eye(2)] * 2)), ValueError, r"known.covariance\[0\] is not pos"),
         (Beta.from_standard(1.0, 1.0), 1.2, ValueError, r"known is not a probability \(it is 1.2"),
+        (Gamma.from_standard(1.0, 1.0), -1.0, ValueError, r"known is negative \(it is -1"),
+        (GammaConjugate.from_standard(1.0, 1.0, 1.0), (1.0, 0.0), ValueError, r"known\.shape is not positive"),
+        (VonMisesConjugate.from_standard(0.0, 1.0, 1.0), (1.0, -1.0), ValueError, r"known\.concentration is neg"),
     ],
 )  # fmt: skip
 def test_impossible_values_are_named(block, value, error, message):

@@ -1,0 +1,64 @@
+"""Decisions with their design, by which utilities are linear in the parameters."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from ethogram.models.choices.checks import namespace
+from ethogram.models.choices.decisions import Decisions, HostOrDevice
+from ethogram.models.data.metadata import Metadata
+from ethogram.models.printing import short_repr
+
+__all__ = ["ChoiceProblem", "near_zero", "utilities_of"]
+
+FAR = 100.0
+"""Features are far from zero where they are larger than their differences within decisions by this factor."""
+
+
+@short_repr
+class ChoiceProblem(NamedTuple):
+    """Decisions that :meth:`NoisyMDP.check` has found valid, and their design; models take it in place of decisions.
+
+    Attributes
+    ----------
+    data : the decisions.
+    design : (decision, option, parameter); utilities are ``design @ theta``.
+    unit : (parameter,) of the sites ``theta_scaled`` and ``loc_scaled``, which are then sampled in place of ``theta``
+        without subjects, and of ``loc``; None samples these as they are.
+    """
+
+    data: Decisions
+    design: Float[HostOrDevice, "decision option parameter"]
+    unit: Float[HostOrDevice, "parameter"] | None = None
+
+    def without_names(self) -> ChoiceProblem:
+        """The problem with the number of subjects in place of all names, which would be part of compiled programs."""
+        names = None if self.data.subject is None else tuple(map(str, range(self.data.num_subjects or 0)))
+        return self._replace(data=self.data._replace(metadata=Metadata(subject_names=names)))
+
+
+def near_zero(design: np.ndarray, legal: Any) -> np.ndarray:
+    """The design less that of the first legal option of each decision, in columns that are far from zero.
+
+    It changes no choice, and single precision would round the differences between options away.
+    """
+    inside = legal[..., None]
+    rest = np.where(inside, design - np.take_along_axis(design, legal.argmax(1)[:, None, None], 1), 0)
+    size, apart = (np.abs(np.where(inside, x, 0)).max((0, 1), initial=0) for x in (design, rest))
+    return np.where(size > FAR * apart, rest, design)
+
+
+def utilities_of(theta: Any, problem: ChoiceProblem) -> Any:
+    """Utilities (decision, option) given theta (parameter,), or (subject, parameter); zero where not legal."""
+    data = problem.data
+    xp = namespace(theta, data.legal, data.subject, problem.design)
+    # Entries that are not legal may be NaN, whose gradient is NaN even where it is masked later.
+    design = xp.where(data.legal[..., None], problem.design, 0)
+    if data.subject is None:
+        return design @ theta
+    exact = {"precision": "highest"} if xp is jnp else {}
+    return xp.einsum("dop,dp->do", design, xp.asarray(theta)[xp.asarray(data.subject)], **exact)
