@@ -55,6 +55,9 @@ LEAST_GAIN = 1e-9
 JUDGED = ((4, 3), (8, 1), (10, 1))
 """Iterations of candidates, and how many of the best of them go on."""
 
+WITHIN = 30.0
+"""Iterations, at the gain of the last, within which a merge or deletion must reach the ELBO that it has to raise."""
+
 SPLITS, FAILURES = 9, 2
 """Splits that are tried together, and rounds without a gain after which a search ends."""
 
@@ -217,9 +220,16 @@ def _polished(ascend: Ascent, problem: Problem, fit: Settled) -> Settled:
 
 
 def _judged(
-    ascend: Ascent, problem: Problem, proposals: list[list[np.ndarray]], floor: float, base: float = np.inf
+    ascend: Ascent,
+    problem: Problem,
+    proposals: list[list[np.ndarray]],
+    floor: float,
+    base: float | None = None,
 ) -> list[Settled]:
-    """The best fits from proposed labels after a few iterations, which end where one of them lies above `base`."""
+    """The best fits from proposed labels after a few iterations.
+
+    With `base` these end where one of them lies above it, and fits that will not reach it are dropped.
+    """
     if not proposals or ascend.spent:
         return []
     host = jax.tree.map(np.asarray, problem.batches)
@@ -232,9 +242,18 @@ def _judged(
     unknown = np.full(len(each), -np.inf, dtype)
     found = Ascended(stacked(each), unknown, np.ones(len(each), bool))
     for limit, kept in JUDGED:
-        found = ascend(problem, found.blocks, elbo=found.elbo, active=found.active, limit=limit, floor=floor)
+        found = ascend(
+            problem,
+            found.blocks,
+            elbo=found.elbo,
+            active=found.active,
+            limit=limit,
+            floor=floor,
+            horizon=np.inf if base is None else WITHIN,
+            aim=-np.inf if base is None else base,
+        )
         order = order_of(found.elbo)
-        if ascend.spent or _rises(problem, found.elbo[order[0]], base):
+        if ascend.spent or (base is not None and _rises(problem, found.elbo[order[0]], base)):
             break
         found = found._replace(active=found.active & np.isin(np.arange(len(each)), order[:kept]))
     return _fits(found)[:BEST]
