@@ -22,7 +22,7 @@ from ethogram.models.data.gaps import require_complete
 from ethogram.models.data.padding import is_nan
 from ethogram.models.data.trajectories import Metadata, Trajectories
 from ethogram.models.families.conjugate_block import ConjugateBlock
-from ethogram.models.families.exponential_family import expected_statistics, natural_step, total_kl
+from ethogram.models.families.exponential_family import natural_step, total_kl
 from ethogram.models.hooks import overrides
 from ethogram.models.model_object import model_object, static_field
 
@@ -336,15 +336,6 @@ class ConjugateModel(Exportable, abc.ABC):
         Default: the blocks as they are, which only a model of as many states can continue from.
         """
         return blocks
-
-
-def num_states(model: ConjugateModel, blocks: Any, batch: Any) -> int:
-    """How many states a model that labels steps has; nothing is computed."""
-
-    def probabilities(blocks: Any, batch: Any) -> Array:
-        return model.state_probabilities(expected_statistics(blocks), batch)
-
-    return jax.eval_shape(probabilities, blocks, batch).shape[-1]
 
 
 def unlabelled(data: Trajectories) -> Trajectories:

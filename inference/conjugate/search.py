@@ -25,7 +25,6 @@ from ethogram.inference.conjugate.ascent import Ascended, Ascent, one_of, order_
 from ethogram.inference.conjugate.problem import Problem
 from ethogram.inference.conjugate.starts import start_blocks
 from ethogram.inference.conjugate.steps import float_type, size_of
-from ethogram.models.conjugate_model import num_states
 from ethogram.models.families.exponential_family import expected_statistics
 from ethogram.models.families.projection import constrain
 from ethogram.models.numpy_generator import numpy_generator
@@ -40,8 +39,8 @@ and states of the model in which the search begins, which doubles as they are us
 HORIZON = 300.0
 """Iterations, at the gain of the last, within which a restart must reach the best one; otherwise it stops early."""
 
-EARLY = 40
-"""Iterations after which restarts with more than the fewest states are reduced."""
+EARLY, EARLIEST = 40, 5
+"""Iterations after which restarts with more than the fewest states are reduced, and how many of the best of them."""
 
 BEST = 3
 """Restarts that go on after they are reduced, and that are edited."""
@@ -111,7 +110,7 @@ def edit_search(ascend: Ascent, problem: Problem, blocks: Any, key: Array) -> Fo
 
 def grow_search(ascend: Ascent, problem: Problem, key: Array, restarts: int, init: str) -> Found:
     """The best fit of a model that learns how many of its states are used."""
-    most = num_states(problem.model, problem.prior, problem.batches[0])
+    (most,) = jax.eval_shape(problem.model.state_mass, problem.prior).shape
     problem_of = functools.cache(lambda room: problem if room >= most else problem.with_states(room))
     best, number, room = None, min(FEWEST, most), min(ROOM, most)
     while best is None or number < min(best.used + UNUSED, most + 1):
@@ -156,7 +155,7 @@ def _grown(
         )
     if number > FEWEST:
         found = ascend(problem, blocks, limit=EARLY, floor=floor)
-        early = [_reduced(ascend, problem, fit, floor) for fit in _fits(found)]
+        early = [_reduced(ascend, problem, fit, floor) for fit in _fits(found)[:EARLIEST]]
         early = sorted(early, key=lambda fit: -fit.elbo)[:BEST]
         blocks = stacked([fit.blocks for fit in early])
     found = ascend(problem, blocks, horizon=HORIZON, floor=floor)

@@ -125,9 +125,9 @@ def ascent_block(
 
     `carried` is what local steps hand on, by batch, with a leading axis of restarts; `first` is the number of the first
     iteration; `tol` (restart,) is of each restart, and `frames` of all data. A restart also stops where `horizon` times
-    the gain of its last iteration does not take it to the largest ELBO so far, or to `aim`. Returns blocks, carried, active, latest
-    ELBOs, the trace (BLOCK, restart) of ELBOs before each iteration, and the number of iterations. An inactive restart
-    keeps the blocks of its last ELBO.
+    the gain of its last iteration does not take it to the largest ELBO so far, or to `aim`. Returns blocks, carried,
+    active, latest ELBOs, the trace (BLOCK, restart) of ELBOs before each iteration, and the number of iterations. An
+    inactive restart keeps the blocks of its last ELBO.
     """
     each = blocks, carried, active, latest, tol
     best = np.max(latest, where=np.isfinite(latest), initial=aim)
