@@ -243,7 +243,9 @@ def _result(
     at = int(np.argmax(elbos))
     elbos[at] = best.elbo
     pages = journal.pages
-    traces = np.stack([*pages.traces, elbos], axis=1)
+    # In a search the traces are those of the best fit so far, and those of its restarts end earlier.
+    last = elbos if chosen == "restarts" or not pages.traces else np.fmax(elbos, pages.traces[-1])
+    traces = np.stack([*pages.traces, last], axis=1)
     trace = traces[at] if chosen == "restarts" else np.fmax.accumulate(traces.max(axis=0))
     if ascends and may_not_fall(best.blocks):
         warn_of_falls(trace, problem.frames)

@@ -201,9 +201,9 @@ class RoleHMM(ConjugateModel):
 
     def bind(self, data: Trajectories, like: Any = None) -> RoleHMM:
         """The model with the prior that its emission takes from these data, or that of the model `like`."""
-        emission, earlier = self.emission, getattr(like, "emission", None)
-        if type(earlier) is type(emission):
-            emission = emission.with_prior_of(earlier)
+        emission = self.emission
+        if isinstance(like, RoleHMM) and type(like.emission) is type(emission):
+            emission = emission.with_prior_of(like.emission)
         emission = emission.bind(data, self.num_roles)
         return self if emission is self.emission else dataclasses.replace(self, emission=emission)
 
