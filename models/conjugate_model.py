@@ -234,15 +234,13 @@ class ConjugateModel(Exportable, abc.ABC):
         """
         return data
 
-    def with_prior_of(self, earlier: Any) -> Any:
-        """The model with what `bind` would take from the data taken from a bound model, whose fit this one continues.
+    def bind(self, data: Any, like: Any = None) -> Any:
+        """The model with the structure that it takes from the training data. Default: the model itself.
 
-        Default: the model itself.
+        Where a fit continues that of a bound model `like`, priors are taken from it, not from the data; ValueError
+        where it cannot be continued. A model that is never continued needs no such argument.
         """
         return self
-
-    def check_continues(self, earlier: Any) -> None:
-        """Raise ValueError unless a fit of the model `earlier` can be continued. Default: shapes alone decide."""
 
     def prior_of_first(self, number: int) -> dict[str, ConjugateBlock] | None:
         """Blocks of the prior under which q uses the first `number` states only, and others cost the ELBO nothing.

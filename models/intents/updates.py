@@ -34,6 +34,7 @@ from ethogram.models.quick_jit import quick_jit
 
 __all__ = [
     "LABEL_AXES",
+    "LEAST",
     "ROWS",
     "agent_tables",
     "divergence",
@@ -52,7 +53,6 @@ Blocks = dict[str, Any]
 
 LEAST = 1e-3
 """Smallest concentration as a share of the prior's, where a small step from a start leaves less."""
-
 
 ROWS = ("initial", "transition")
 """Blocks of rows over intents, around the shared weights."""

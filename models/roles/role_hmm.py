@@ -199,24 +199,18 @@ class RoleHMM(ConjugateModel):
                     "concentrations, or fewer roles"
                 )
 
-    def bind(self, data: Trajectories) -> RoleHMM:
-        """The model with the prior that its emission takes from these data."""
-        return self._with_emission(self.emission.bind(data, self.num_roles))
+    def bind(self, data: Trajectories, like: Any = None) -> RoleHMM:
+        """The model with the prior that its emission takes from these data, or that of the model `like`."""
+        emission = self.emission
+        if isinstance(like, RoleHMM) and type(like.emission) is type(emission):
+            emission = emission.with_prior_of(like.emission)
+        emission = emission.bind(data, self.num_roles)
+        return self if emission is self.emission else dataclasses.replace(self, emission=emission)
 
     @property
     def is_bound(self) -> bool:
         """Whether the density of the emission takes nothing from data, besides the parameters."""
         return not self.emission.observation_needs_data
-
-    def with_prior_of(self, earlier: Any) -> RoleHMM:
-        """The model with what its emission would take from the data taken from the emission of `earlier`."""
-        emission = getattr(earlier, "emission", None)
-        if emission is None or type(emission) is not type(self.emission):
-            return self
-        return self._with_emission(self.emission.with_prior_of(emission))
-
-    def _with_emission(self, emission: Emission) -> RoleHMM:
-        return self if emission is self.emission else dataclasses.replace(self, emission=emission)
 
     def arrange(self, data: Trajectories) -> ChainData | GroupedChains:
         """Data in the form of :meth:`log_normalizer`; every array leads with the sequence axis.

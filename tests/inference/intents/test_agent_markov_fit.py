@@ -184,15 +184,15 @@ def test_a_fit_goes_on_only_with_the_rows_it_has(walks, fitted):
     model = AgentMarkov(2 * S, A, truncation=2)
     bound = model.bind(walks)
     with pytest.raises(ValueError, match="init is a result of data with other states"):
-        model.bind(walks._replace(states=walks.states + S)).check_continues(bound)
-    bound.check_continues(model.bind(walks))
+        model.bind(walks._replace(states=walks.states + S), like=bound)
+    model.bind(walks, like=bound)
     with pytest.raises(ValueError, match="init is a result under other constraints"):
-        AgentMarkov(S, A, 4, stickiness=None).bind(walks).check_continues(fitted.result.posterior.model)
+        AgentMarkov(S, A, 4, stickiness=None).bind(walks, like=fitted.result.posterior.model)
 
 
 @pytest.mark.slow
 def test_rows_without_data_change_nothing_in_block_steps(walks):
-    """Carried or marginalised, they give the same ELBO and weights; in coordinate steps they hold these back."""
+    """Carried or marginalised, they give the same ELBO and weights."""
     whole, visited = (
         run(
             AgentMarkov(S, A, 4, rows=rows, stickiness=None),
