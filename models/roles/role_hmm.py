@@ -151,7 +151,8 @@ class RoleHMM(ConjugateModel):
                     )
         if self.coupling.is_joint and count > MAX_ROLES:
             raise ValueError(f"num_roles is {count}: exclusive roles are summed over at most {MAX_ROLES}")
-        object.__setattr__(self, "zeros", zeros_of(self._prior()))
+        with jax.ensure_compile_time_eval():  # which entries are forbidden is structure, also inside jit
+            object.__setattr__(self, "zeros", zeros_of(self.prior()))
 
     def _check_sticky(self) -> None:
         if isinstance(self.transition, Known) and np.isfinite(np.asarray(self.transition.value)).all():
