@@ -39,6 +39,7 @@ from ethogram.models.arguments import require_integer, require_key, require_numb
 from ethogram.models.conjugate_model import ConjugateModel, require_informative
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.families.projection import may_not_fall, warn_of_rows
+from ethogram.models.keys import folded_key, split_key
 
 __all__ = ["ConjugateSVI"]
 
@@ -139,7 +140,7 @@ class ConjugateSVI:
         check_step_size(step_size)
         self.model.check(data)
         require_informative(self.model, data)
-        key_start, key_plan, key_next = jax.random.split(key, 3)
+        key_start, key_plan, key_next = split_key(key, 3)
         earlier = init if isinstance(init, ConjugateResult) else None
         like = {} if earlier is None else {"like": earlier.posterior.model}
         first = 0 if earlier is None else earlier.step
@@ -185,7 +186,7 @@ class ConjugateSVI:
                     )
                 else:
                     ascend = Ascent(num_steps, first, float(tol), restarts, every, journal, bar, check)
-                    key_search = jax.random.fold_in(key_plan, 1)
+                    key_search = folded_key(key_plan, 1)
                     if chosen == "grow":
                         best, elbos = grow_search(ascend, problem, key_search, restarts, init)
                     elif chosen == "edits":

@@ -27,6 +27,7 @@ from ethogram.inference.conjugate.starts import start_blocks
 from ethogram.inference.conjugate.steps import float_type, size_of
 from ethogram.models.families.exponential_family import expected_statistics
 from ethogram.models.families.projection import constrain
+from ethogram.models.keys import folded_key
 from ethogram.models.numpy_generator import numpy_generator
 from ethogram.models.quick_jit import quick_jit
 
@@ -101,7 +102,7 @@ def edit_search(ascend: Ascent, problem: Problem, blocks: Any, key: Array) -> Fo
     for number, fit in enumerate(fits):
         if not ascend.spent and np.isfinite(fit.elbo):
             edit = functools.partial(
-                _edited, ascend, problem, jax.random.fold_in(key, number), fit, fits[0].elbo
+                _edited, ascend, problem, folded_key(key, number), fit, fits[0].elbo
             )
             fits[number] = ascend.journal.call(edit)
     best = max(fits, key=lambda fit: fit.elbo)
@@ -124,7 +125,7 @@ def grow_search(ascend: Ascent, problem: Problem, key: Array, restarts: int, ini
             return best, elbos
     problem = problem_of(best.room)
     if most > 1 and np.isfinite(best.elbo):
-        edit = functools.partial(_edited, ascend, problem, jax.random.fold_in(key, 0), best, best.elbo)
+        edit = functools.partial(_edited, ascend, problem, folded_key(key, 0), best, best.elbo)
         best = ascend.journal.call(edit)
     return _polished(ascend, problem, best), elbos
 
@@ -133,7 +134,7 @@ def _starts(problem: Problem, key: Array, restarts: int, init: str, number: int)
     """Initial blocks of restarts that use the first `number` states."""
     model, prior = problem.model, problem.model.prior_of_first(number)
     assert prior is not None
-    key = jax.random.fold_in(key, number)
+    key = folded_key(key, number)
     return start_blocks(key, model, prior, problem.arranged, restarts, init, problem.batches, number)
 
 

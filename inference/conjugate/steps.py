@@ -139,7 +139,8 @@ def ascent_block(
     for part in slices:
         some = _some(each, part)
         if some[2].any():
-            parts.append(_ascent_block(model, prior, batches, *some, best, *settings))
+            found = _ascent_block(model, prior, batches, *some, best, *settings)
+            parts.append(jax.tree.map(np.asarray, found))
             best = np.fmax(best, np.max(parts[-1][3]))
         else:
             parts.append((*some[:4], np.zeros((BLOCK, *some[3].shape), some[3].dtype), 0))

@@ -58,7 +58,7 @@ from ethogram.models.emissions.emission import Emission
 from ethogram.models.families.exponential_family import ConjugateBlock, Known
 from ethogram.models.families.numpyro_sites import Zeros, by_site, sample_parameters, zeros_of
 from ethogram.models.label_permutations import is_exchangeable
-from ethogram.models.model_object import model_object, static_field
+from ethogram.models.model_object import computed_once, model_object, static_field
 from ethogram.models.printing import short_repr
 from ethogram.models.quick_jit import quick_jit
 from ethogram.models.roles.log_permanent import MAX_ROLES
@@ -168,6 +168,10 @@ class RoleHMM(ConjugateModel):
 
     def prior(self) -> dict[str, ConjugateBlock]:
         """Conjugate blocks of the prior: ``initial``, ``transition`` (where roles change), and the emission's."""
+        return {**self._prior()}
+
+    @computed_once
+    def _prior(self) -> dict[str, ConjugateBlock]:
         blocks = self.emission.prior(self.num_roles)
         if not self.coupling.has_chain:
             return blocks

@@ -58,6 +58,16 @@ def test_edits_end_at_one_intent_and_resume(walks, tmp_path):
         run(model, walks, plain.step, checkpoint=tmp_path / "fit", **options)
 
 
+@pytest.mark.slow
+def test_a_second_fit_with_another_key_compiles_nothing(walks, compiler_events):
+    """The search by default, which grows, edits and reduces; the stickiness is learned."""
+    for number in range(2):
+        compiler_events.clear()
+        found = ConjugateSVI(AgentMarkov(S, A, 5)).run(jax.random.key(number), walks, 400, progress_bar=False)
+        assert found.converged
+    assert "backend_compile_duration" not in compiler_events
+
+
 @jax.jit
 def scored(model, parameters, data):
     return model.likelihood(parameters, data).log_prob(model.entries(data).value)
