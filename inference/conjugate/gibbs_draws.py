@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
+from ethogram.inference.conjugate.padded_shapes import padded_data
 from ethogram.models.conjugate_model import overrides
 from ethogram.models.families.exponential_family import expected_statistics
 from ethogram.models.families.numpyro_sites import by_site
@@ -53,6 +54,8 @@ def gibbs_draws(
     data : of the fit.
     """
     model, blocks = posterior.model, posterior.blocks
+    count, width = np.shape(data.observed)
+    data = padded_data(model, data)
     prior, batch, random = model.prior(), model.arrange(data), numpy_generator(key)
     step = jax.eval_shape(lambda b: model.step_potentials(expected_statistics(b), batch), blocks)
     entries = np.size(data.observed) * step.shape[-1]
@@ -66,7 +69,7 @@ def gibbs_draws(
         given, found = _swept(model, blocks, prior, batch, drawn, jax.random.split(one, chains))
         if left % BETWEEN == 0 and left < BETWEEN * rounds:
             sites.append(by_site(drawn))
-            paths.append(np.asarray(found))
+            paths.append(np.asarray(found)[:, :count, :width])
     joined = jax.tree.map(lambda *x: np.concatenate(x)[:num_draws], *sites)
     return joined, np.concatenate(paths)[:num_draws]
 

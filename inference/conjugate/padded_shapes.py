@@ -12,7 +12,10 @@ from typing import Any
 import jax
 import numpy as np
 
-__all__ = ["num_steps_of", "pad_batch", "padded_shape"]
+from ethogram.models.conjugate_model import ConjugateModel
+from ethogram.models.data.trajectories import Trajectories
+
+__all__ = ["num_steps_of", "pad_batch", "padded_data", "padded_shape"]
 
 LEAST = (1, 64)
 """Sequences and steps of the smallest padded shape."""
@@ -81,6 +84,30 @@ def pad_batch(batch: Any, num_sequences: int, num_steps: int) -> Any:
         more = [(0, num_sequences - x.shape[0])] + [(0, 0)] * (x.ndim - 1)
         if x.ndim > 1:
             more[1] = (0, num_steps - longest)
-        return jax.device_put(np.pad(np.asarray(x), more)) if np.any(more) else x
+        if not np.any(more):
+            return x
+        wider = np.pad(np.asarray(x), more)
+        return jax.device_put(wider) if isinstance(x, jax.Array) else wider
 
     return jax.tree.map(padded, batch)
+
+
+def padded_data(model: ConjugateModel, data: Trajectories) -> Trajectories:
+    """Data in their padded shape, as those of a fit: scores and states of other sizes share compiled programs.
+
+    Empty sequences are added at the end, in groups of their own, as large as the others where these have one size.
+    Data of models whose steps are costly stay as they are.
+    """
+    if model.e_step.costly:
+        return data
+    size, group, agent = 1, data.group, data.agent
+    if group is not None and np.min(group) >= 0:
+        counts = np.unique(np.asarray(group), return_counts=True)[1]
+        size = int(counts[0]) if (counts == counts[0]).all() else 1
+    shape = padded_shape(*np.shape(data.observed), size)
+    added = np.arange(shape[0] - data.num_sequences, dtype=np.int32)
+    if group is not None:
+        group = np.append(group, np.max(group) + 1 + added // size)
+    if agent is not None:
+        agent = np.append(agent, added % size)
+    return pad_batch(data._replace(group=None, agent=None), *shape)._replace(group=group, agent=agent)

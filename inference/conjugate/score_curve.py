@@ -11,6 +11,7 @@ import numpy as np
 from jax import Array
 
 from ethogram.inference.conjugate.conjugate_svi import ConjugateSVI
+from ethogram.inference.conjugate.padded_shapes import padded_data
 from ethogram.inference.conjugate.posterior import ConjugateResult, posterior_that_fits
 from ethogram.models.conjugate_model import ConjugateModel, log_likelihood, steps_by_entry
 from ethogram.models.data.trajectories import Trajectories
@@ -108,10 +109,11 @@ def heldout_log_likelihood(result: ConjugateResult, test: Trajectories) -> float
 
 def _scored(model: Any, parameters: Any, data: Trajectories) -> tuple[np.ndarray, np.ndarray]:
     """Log likelihood of each sequence (or group), and its informative steps."""
-    entries = model.entries(data)
+    steps = steps_by_entry(model, data)
+    entries = model.entries(padded_data(model, data))
     # A numpyro distribution is no argument: its leaves have the order of a set, which differs between processes.
     scores = _log_likelihood(model, parameters, entries.batch, entries.value)
-    return np.asarray(scores, dtype=float), steps_by_entry(model, data, entries)
+    return np.asarray(scores, dtype=float)[: len(steps)], steps
 
 
 _log_likelihood = quick_jit(log_likelihood)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
+from ethogram.inference.conjugate.padded_shapes import padded_data
 from ethogram.inference.conjugate.posterior import posterior_that_fits
 from ethogram.inference.smoothed_draws import DRAWS, are_draws, average_over_draws
 from ethogram.models.chains.markov_chain import Marginals
@@ -69,11 +70,12 @@ def infer_intents(posterior: Any, data: Trajectories, *, model: Any = None) -> I
         return _summary(model, data, averaged.state, averaged.change)
     posterior = posterior_that_fits(posterior, data, AgentMarkov, accepted=DRAWS)
     model = posterior.model
-    entries = model.entries(data)
+    count, width = np.shape(data.observed)
+    entries = model.entries(padded_data(model, data))
     marginals = _smoothed(model, posterior.mean(), entries.batch, entries.value)
-    pair = np.asarray(marginals.pair)
+    pair = np.asarray(marginals.pair)[:count, : width - 1]
     change = pair.sum((-2, -1)) - np.trace(pair, axis1=-2, axis2=-1)
-    return _summary(model, data, np.asarray(marginals.state)[..., :-1], change)
+    return _summary(model, data, np.asarray(marginals.state)[:count, :width, :-1], change)
 
 
 def _summary(

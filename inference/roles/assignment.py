@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
+from ethogram.inference.conjugate.padded_shapes import padded_data
 from ethogram.inference.conjugate.posterior import ConjugatePosterior, ConjugateResult, posterior_that_fits
 from ethogram.inference.smoothed_draws import DRAWS, are_draws, average_over_draws
 from ethogram.models.data.selection import label_name
@@ -110,7 +111,8 @@ def infer_roles(posterior: Any, data: Trajectories, *, model: Any = None) -> Inf
     inside = np.asarray(valid_steps(data))
     groups = model.entries(data).sequences
     order = np.arange(data.num_sequences) if groups is None else groups.ravel()
-    found = model.coupling.decode(model, expected, model.arrange(data.take(order)))
+    batch = model.arrange(padded_data(model, data.take(order)))
+    found = [part[: len(inside), : inside.shape[1]] for part in model.coupling.decode(model, expected, batch)]
     path, probability = (np.empty_like(part) for part in found)
     path[order], probability[order] = found
     return InferredRoles(

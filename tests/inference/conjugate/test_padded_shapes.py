@@ -11,7 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ethogram.inference.conjugate.conjugate_svi import ConjugateSVI
-from ethogram.inference.conjugate.padded_shapes import pad_batch, padded_shape
+from ethogram.inference.conjugate.gibbs_draws import gibbs_draws
+from ethogram.inference.conjugate.padded_shapes import pad_batch, padded_data, padded_shape
+from ethogram.inference.conjugate.score_curve import heldout_log_likelihood
+from ethogram.inference.roles import infer_roles
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.emissions import CategoricalEmission, GaussianEmission
 from ethogram.models.families.exponential_family import expected_statistics
@@ -66,6 +69,36 @@ def test_fits_of_many_sizes_share_compilations(compiler_events, count, most, bat
     # A shape has a program of the ELBO, of mini-batches one of the steps too; the first fit compiled its own.
     shapes = [{padded_shape(n + more, steps) for n, steps in [(3, 20), *sizes]} for more in {0, spare}]
     assert compiler_events["backend_compile_duration"] == sum(len(each) - 1 for each in shapes)
+
+
+def test_scores_states_and_paths_of_another_size_compile_nothing(compiler_events):
+    rng, key = np.random.default_rng(1), jax.random.key(0)
+    first, other = (walks(rng, count, steps) for count, steps in ((3, 20), (4, 50)))
+    result = ConjugateSVI(RoleHMM(2, GaussianEmission(2))).run(key, first, 3, restarts=1, progress_bar=False)
+
+    def answers(data):
+        paths = gibbs_draws(key, result.posterior, data, 2)[1]
+        return heldout_log_likelihood(result, data), infer_roles(result, data).probability, paths
+
+    answers(first)
+    compiler_events.clear()
+    score, probability, paths = answers(other)
+    assert not compiler_events["backend_compile_duration"]
+    known = np.arange(50) < other.lengths[:, None]
+    assert probability.shape == (4, 50, 2) and paths.shape == (2, 4, 50)
+    np.testing.assert_array_equal((paths >= 0)[0], known)
+    np.testing.assert_allclose(probability.sum(-1), known, atol=1e-12)
+    model, parameters = result.posterior.model, result.posterior.mean()
+    exact = model.likelihood(parameters, other).log_prob(model.entries(other).value)
+    np.testing.assert_allclose(score, exact.sum() / other.lengths.sum(), rtol=1e-12)
+
+
+def test_padded_groups_are_as_large_as_those_of_the_data():
+    data = walks(np.random.default_rng(0), 6, 20, group=[4, 4, 4, 0, 0, 0], agent=[0, 1, 2] * 2)
+    wider = padded_data(RoleHMM(3, GaussianEmission(2), exclusive="per_sequence"), data)
+    assert wider.observed.shape == (12, 64) and isinstance(wider.lengths, np.ndarray)
+    np.testing.assert_array_equal(wider.group[6:], [5, 5, 5, 6, 6, 6])
+    assert wider.agent[6:].tolist() == [0, 1, 2] * 2 and not wider.lengths[6:].any()
 
 
 @jax.jit
