@@ -65,7 +65,6 @@ def numbers_selected(figure: Any, records: Records) -> None:
         "stickiness 0": ("no stickiness", MISSED, "v"),
         "stickiness 20": ("stickiness 20", THIRD, "s"),
         "learned": ("learned stickiness", OURS, "o"),
-        "pooled": ("pooled rows", SECOND, "^"),
     }
     for version, (label, colour, marker) in looks.items():
         found = [

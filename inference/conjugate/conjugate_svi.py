@@ -172,14 +172,17 @@ class ConjugateSVI:
         with tqdm(total=num_steps, initial=journal.pages.steps, disable=not progress_bar, desc="fit") as bar:
             try:
                 if steps is not None:
-                    options = {
-                        "num_steps": num_steps,
-                        "first_step": first,
-                        "evaluate_every": every,
-                        "tol": tol,
-                    }
                     best, elbos = stochastic_search(
-                        problem, blocks, steps, journal, bar=bar, check=check, **options
+                        problem,
+                        blocks,
+                        steps,
+                        journal,
+                        num_steps=num_steps,
+                        first_step=first,
+                        evaluate_every=every,
+                        tol=tol,
+                        bar=bar,
+                        check=check,
                     )
                 else:
                     ascend = Ascent(num_steps, first, float(tol), restarts, every, journal, bar, check)

@@ -248,6 +248,11 @@ class Labelled(NamedTuple):
     mass: np.ndarray  # (state,) expected steps
 
     @property
+    def inside(self) -> list[np.ndarray]:
+        """Steps (sequence, time) by batch that are within a length."""
+        return [x.sum(-1) > 0.5 for x in self.probability]
+
+    @property
     def used(self) -> list[int]:
         """States that are used, the smallest first."""
         order = np.argsort(self.mass, kind="stable")
@@ -286,16 +291,16 @@ def splits(rng: np.random.Generator, labelled: Labelled, count: int) -> list[lis
             state = into if state == label else state
         else:
             label = int(free[0])
-        parts = _parts(rng, labelled.labels, number % 3)
+        parts = _parts(rng, merged, state, number % 3)
         found.append(
             [np.where((x == state) & part, label, x) for x, part in zip(merged.labels, parts, strict=True)]
         )
     return found
 
 
-def _parts(rng: np.random.Generator, labels: list[np.ndarray], kind: int) -> list[np.ndarray]:
-    """Half of the sequences, half of the time in random runs, or one short window of one sequence; of every batch."""
-    length = rng.choice(RUNS)
+def _parts(rng: np.random.Generator, labelled: Labelled, state: int, kind: int) -> list[np.ndarray]:
+    """Half of the sequences, half of the time in random runs, or a window about one step of a state; of every batch."""
+    labels, length = labelled.labels, int(rng.choice(RUNS))
     if kind == 0:
         return [np.repeat(rng.random((len(x), 1)) < 0.5, x.shape[1], axis=1) for x in labels]
     if kind == 1:
@@ -303,9 +308,12 @@ def _parts(rng: np.random.Generator, labels: list[np.ndarray], kind: int) -> lis
         ends = [np.cumsum(rng.random(x.shape) < 1 / length, axis=1) for x in labels]
         return [(start + end) % 2 == 1 for start, end in zip(starts, ends, strict=True)]
     parts = [np.zeros(x.shape, bool) for x in labels]
-    part = parts[rng.integers(len(parts))]
-    start = rng.integers(part.shape[1])
-    part[rng.integers(len(part))][max(start - length, 0) : start + length] = True
+    own = [np.argwhere((x == state) & inside) for x, inside in zip(labels, labelled.inside, strict=True)]
+    steps = [len(places) for places in own]
+    if sum(steps):
+        number = int(rng.choice(len(own), p=np.array(steps) / sum(steps)))
+        sequence, time = own[number][rng.integers(steps[number])]
+        parts[number][sequence, max(time - length, 0) : time + length] = True
     return parts
 
 

@@ -59,7 +59,6 @@ def weight_evidence(result: ConjugateResult) -> float:
     counts = {
         name: np.maximum(blocks[name].natural.concentration - before[name].natural.concentration, 0)
         for name in ROWS
-        if name in blocks
     }
     rows = counted_rows(model, blocks, counts)
     arrivals = sum(

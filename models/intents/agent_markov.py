@@ -58,7 +58,6 @@ from ethogram.models.intents.constraints import check_constraints
 from ethogram.models.intents.intent_agent import IntentAgent, noisy_stay_labels, roll_out
 from ethogram.models.intents.known_weights import check_weights
 from ethogram.models.intents.peers import peers_of
-from ethogram.models.intents.pooled_rows import mixed_rows, read_pool
 from ethogram.models.intents.row_sites import sample_rows
 from ethogram.models.intents.rows import (
     Visited,
@@ -117,11 +116,9 @@ class AgentMarkov(ConjugateModel):
     num_states, num_actions : of the environment.
     truncation : K >= 1, truncation level of the hierarchical Dirichlet process: intents that q may use.
     alpha : > 0, concentration of the rows over intents around the shared weights.
-    gamma : > 1 with ``"stick"``, > 0 otherwise: concentration of the stick-breaking prior of the weights.
+    gamma : > 1 with ``"stick"``, > 0 with ``"fixed"``: concentration of the stick-breaking prior of the weights.
     rho : > 0, Dirichlet concentration of the policies, a number, (action,) or (state, action).
-    beta_prior : density of the weights: ``"stick"``; ``"gem"``, the paper's, which is unbounded in a block step and
-        therefore needs ``beta_step="coordinate"``; or ``"fixed"``, a point mass.
-    beta_step : ``"block"`` moves the weights with q of all rows profiled out, ``"coordinate"`` with q held.
+    beta_prior : ``"stick"`` learns the weights, under the density of the sticks; ``"fixed"`` holds them.
     rows : ``"visited"``; ``"all"`` to carry the row of every state and action, as the paper does; fits of data that
         visit different states then share compiled programs, too; or ``"shared"``, one row per intent for all states and
         actions: an input-driven hidden Markov model, whose actions depend on states, and changes of intent do not.
@@ -133,9 +130,6 @@ class AgentMarkov(ConjugateModel):
     stickiness : kappa, prior pseudo-counts of staying in every row of `transition`: ``"learn"``, or a
         `StickinessPrior`, to learn it; a number >= 0; None for none, where fits of more than some hundred steps tend to
         find one intent; see :mod:`ethogram.models.intents.stickiness`.
-    pool : ``"shared"`` makes every row a mixture of a row that all states and actions share and its own, see
-        :mod:`ethogram.models.intents.pooled_rows`; None: rows of their own.
-    pool_prior : (2,), Dirichlet concentrations of the shares of the shared row and of the own; default (1, .1).
 
     Examples
     --------
@@ -151,15 +145,12 @@ class AgentMarkov(ConjugateModel):
     gamma: Any = 3.0
     rho: Any = 1.0
     beta_prior: str = static_field(default="stick")
-    beta_step: str = static_field(default="block")
     rows: str = static_field(default="visited")
     stay_accuracy: Any = None
     constraints: Any = None
     weights: Any = None
     visited: Visited | None = None
     stickiness: Any = "learn"
-    pool: str | None = static_field(default=None)
-    pool_prior: Any = None
     observed_site: ClassVar[str] = "actions"
     label_dims: ClassVar[tuple[str, ...]] = ("intent", "next_intent")
     start_kinds: ClassVar[tuple[str, ...]] = ("sticky", "segments", "prior")
@@ -168,17 +159,8 @@ class AgentMarkov(ConjugateModel):
     def __post_init__(self):
         for name in ("num_states", "num_actions", "truncation"):
             require_integer(name, getattr(self, name), 1)
-        choices = {
-            "beta_prior": ("stick", "gem", "fixed"),
-            "beta_step": ("block", "coordinate"),
-            "rows": ("visited", "all", "shared"),
-        }
-        for name, allowed in choices.items():
-            require_one_of(name, getattr(self, name), allowed)
-        if self.beta_prior == "gem" and self.beta_step == "block":
-            raise ValueError(
-                'beta_prior="gem" is unbounded in a block step: give beta_step="coordinate", or beta_prior="stick"'
-            )
+        require_one_of("beta_prior", self.beta_prior, ("stick", "fixed"))
+        require_one_of("rows", self.rows, ("visited", "all", "shared"))
         known = {} if self.weights is None else {"weights": self.weights}
         alpha, gamma, rho, *weights = read_reals(alpha=self.alpha, gamma=self.gamma, rho=self.rho, **known)
         for given in weights:
@@ -204,9 +186,8 @@ class AgentMarkov(ConjugateModel):
             checked = check_constraints(self.constraints, self.num_states, self.num_actions, self.truncation)
             object.__setattr__(self, "constraints", checked)
         if self.rows == "shared":
-            check_shared_rows(self.constraints, self.pool)
+            check_shared_rows(self.constraints)
         object.__setattr__(self, "stickiness", read_stickiness(self.stickiness))
-        object.__setattr__(self, "pool_prior", read_pool(self.pool, self.pool_prior, self.constraints))
         if self.visited is not None and is_concrete(*jax.tree.leaves(self.visited)):
             check_visited(self, self.visited)
 
@@ -237,10 +218,9 @@ class AgentMarkov(ConjugateModel):
             if not np.array_equal(getattr(rows, name), getattr(others, name)):
                 raise ValueError("init is a result under other constraints: give another init")
         learned = [isinstance(model.stickiness, StickinessPrior) for model in (self, earlier)]
-        if learned[0] != learned[1] or self.pool != earlier.pool:
-            what = "pool" if self.pool != earlier.pool else "kind of stickiness"
+        if learned[0] != learned[1]:
             raise ValueError(
-                f"init is a result with another {what}: give both models the same, or another init"
+                "init is a result with another kind of stickiness: give both models the same, or another init"
             )
         if self.beta_prior == "fixed":
             mine, theirs = (np.asarray(updates.start_weights(model).natural) for model in (self, earlier))
@@ -294,7 +274,7 @@ class AgentMarkov(ConjugateModel):
     def _chain(self, expected: dict[str, Any]) -> dict[str, Any]:
         """Expected log potentials within the truncation, with a transition row for every kind of step."""
         rows, count = self.rows_carried(), self.truncation
-        table = mixed_rows(expected)[rows.row_pair, :, :count]
+        table = expected["transition"].concentration[rows.row_pair, :, :count]
         if self.stay_accuracy is not None:
             table = table + log_stay_evidence(self.stay_accuracy, count)[rows.row_stay]
         return {
@@ -305,7 +285,7 @@ class AgentMarkov(ConjugateModel):
 
     def exchangeable_axes(self) -> dict[str, tuple[int, ...]]:
         """Axes of the intents by block, where their sticks are free: the density of these knows no order."""
-        return {**updates.label_axes(self), "weights": (0,)} if updates.is_free(self) else {}
+        return {**updates.LABEL_AXES, "weights": (0,)} if updates.is_free(self) else {}
 
     def state_positions(self, draws: Any, data: Trajectories) -> np.ndarray:
         """Minus the weight of every intent."""
@@ -406,16 +386,13 @@ class AgentMarkov(ConjugateModel):
             "policy": ("intent", "visited_state", "action"),
             "sticks": ("stick",),
             "stickiness": (),
-            "shared": ("intent", "next_intent"),
-            "share": ("pair", "row"),
         }
         return {name: dims[name] for name in (*self.needed_sites(), "sticks")}
 
     def needed_sites(self) -> tuple[str, ...]:
         """Sites that :meth:`likelihood` reads: all but the sticks, which fixed weights and q lack."""
         learned = ("stickiness",) if isinstance(self.stickiness, StickinessPrior) else ()
-        pooled = () if self.pool is None else ("shared", "share")
-        return "weights", "initial", "transition", "policy", *learned, *pooled
+        return "weights", "initial", "transition", "policy", *learned
 
     def site_layout(self, data: Any) -> tuple[dict[str, tuple[str, ...]], dict[str, list[Any]]]:
         """Dims, and coordinates by the names of states and actions that data have, or by numbers.
@@ -491,7 +468,7 @@ class AgentMarkov(ConjugateModel):
         if number is None or number >= self.truncation:
             return start_statistics(self, rng, kind, batches)
         found = start_statistics(self.narrowed(number), rng, kind, batches)
-        for name, axes in updates.label_axes(self).items():
+        for name, axes in updates.LABEL_AXES.items():
             counts = updates.with_unused(found[name].concentration, axes, number, self.truncation - number)
             found[name] = DirichletCoordinates(counts)
         return found

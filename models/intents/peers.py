@@ -19,7 +19,6 @@ def peers_of(model: Any) -> dict[str, Any]:
     The first two have the other settings of `model`, an `AgentMarkov`, and of its constraints those on actions; the
     second has one row per intent (``rows="shared"``), fixed weights, and no stickiness.
     """
-    unpooled: dict[str, Any] = {"pool": None, "pool_prior": None, "stickiness": None}
     plain = dataclasses.replace(model, visited=None, constraints=_of_actions(model.constraints))
     weights = model.weights
     one = None if weights is None else jnp.stack([jnp.sum(weights[:-1]), weights[-1]])
@@ -28,7 +27,7 @@ def peers_of(model: Any) -> dict[str, Any]:
     shape = model.num_states, model.num_actions
     return {
         "one intent": dataclasses.replace(plain, truncation=1, weights=one, stay_accuracy=accuracy),
-        "input-driven HMM": dataclasses.replace(plain, rows="shared", beta_prior="fixed", **unpooled),
+        "input-driven HMM": dataclasses.replace(plain, rows="shared", beta_prior="fixed", stickiness=None),
         "p(a | s)": ActionTable(*shape),
         "p(a | s, previous a)": ActionTable(*shape, order=1),
     }

@@ -7,16 +7,16 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jax import Array
 
-from ethogram.models.families.exponential_family import Dirichlet, DirichletCoordinates, expected_statistics
+from ethogram.models.families.exponential_family import Dirichlet, DirichletCoordinates
 
-__all__ = ["CountedRows", "counted_rows", "held_rows"]
+__all__ = ["CountedRows", "counted_rows"]
 
 
 class CountedRows(NamedTuple):
     """Counts of free rows, whose q is profiled out, and expected logs where q holds the others.
 
-    Rows are in the order initial, pair by pair and intent by intent, and the shared ones. An own entry is that of the
-    intent that the row leaves, to which stickiness adds.
+    Rows are in the order initial, then pair by pair and intent by intent. An own entry is that of the intent that the
+    row leaves, to which stickiness adds.
     """
 
     counts: Array  # (row, intent); 0 where q holds the row
@@ -44,27 +44,6 @@ def counted_rows(model: Any, blocks: dict[str, Any], counts: dict[str, Array]) -
         held = Dirichlet(DirichletCoordinates(blocks["transition"].held)).expected_statistics()
         logs, taken = held.concentration, bounded < last
         held_own = _own_entries(jnp.asarray(bounded) % intents, size)
-    parts = [counts["initial"][None, :-1], pairs]
-    if "shared" in counts:
-        parts.append(counts["shared"][:, :-1])
-    own = jnp.concatenate(
-        [jnp.full(1, -1), jnp.tile(jnp.arange(intents), sum(map(len, parts[1:])) // intents)]
-    )
-    return CountedRows(jnp.concatenate(parts), logs, taken, _own_entries(own, size), held_own)
-
-
-def held_rows(model: Any, blocks: dict[str, Any]) -> CountedRows:
-    """All rows with data where q holds them, by blocks of these rows."""
-    rows, intents = model.rows_carried(), model.truncation
-    size = intents + 1
-    names = [name for name in ("initial", "transition", "shared") if name in blocks]
-    held = expected_statistics({name: blocks[name] for name in names})
-    logs = jnp.concatenate([held[name].concentration.reshape(-1, size) for name in names])
-    never = jnp.repeat(rows.never[: len(rows.pairs)], intents)
-    spare = jnp.ones(len(logs) - 1 - len(never), bool)
-    own = jnp.concatenate([jnp.full(1, -1), jnp.tile(jnp.arange(intents), (len(logs) - 1) // intents)])
-    none = jnp.zeros((0, intents), logs.dtype)
-    held_own = _own_entries(own, size)
-    return CountedRows(
-        none, logs, jnp.concatenate([jnp.ones(1, bool), ~never, spare]), held_own[:0], held_own
-    )
+    left = jnp.concatenate([jnp.full(1, -1), jnp.tile(jnp.arange(intents), len(rows.pairs))])
+    own = _own_entries(left, size)
+    return CountedRows(jnp.concatenate([counts["initial"][None, :-1], pairs]), logs, taken, own, held_own)

@@ -236,20 +236,13 @@ def row_coords(model: Any, names: Metadata) -> dict[str, list[Any]]:
     pairs = [f"{states[s]},{[*actions, '-'][a]}" for s, a in zip(before, taken, strict=True)]
     pairs = ["any"] if model.rows == "shared" else pairs
     spare = [f"spare {number}" for number in range(rows.num_rows - len(pairs))]
-    if model.pool is not None:
-        coords["row"] = ["shared", "own"]
     return coords | {"pair": pairs + spare, "visited_state": [states[s] for s in np.asarray(rows.states)]}
 
 
-def check_shared_rows(constraints: Any, pool: str | None) -> None:
-    """Raise ValueError where constraints, or own rows of a pool, are of some states and actions only."""
+def check_shared_rows(constraints: Any) -> None:
+    """Raise ValueError where constraints are of the intents at some states and actions only."""
     if constraints is not None and any(rule.kind != "action" for rule in constraints.rules):
         raise ValueError(
             'rows="shared" has one row over intents for all states and actions, and constraints on intents '
             'hold at some: leave them out, or give rows="visited"'
-        )
-    if pool is not None:
-        raise ValueError(
-            'rows="shared" has one row for all states and actions, and pool="shared" mixes it with own ones: leave '
-            "one of them out"
         )

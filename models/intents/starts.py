@@ -52,7 +52,7 @@ def start_statistics(
         symbol = np.asarray(batch.observations)[np.asarray(batch.observed)]
         visits += np.bincount(symbol, minlength=visits.size).reshape(visits.shape)
     policy = np.moveaxis(rng.dirichlet(np.ones(count), visits.shape), -1, 0) * visits
-    return points | _shared(model, {"initial": initial, "transition": transition, "policy": policy})
+    return points | _counted({"initial": initial, "transition": transition, "policy": policy})
 
 
 def segment_labels(rng: np.random.Generator, batches: list[ChainData], number: int) -> list[np.ndarray]:
@@ -91,24 +91,14 @@ def label_statistics(model: Any, labels: list[np.ndarray], batches: list[ChainDa
         for name, entry in counted.items():
             total[name] += np.bincount(entry, minlength=len(total[name]))
     counts = {name: each.reshape(shapes[name]) for name, each in total.items()}
-    return _points(model) | _shared(model, counts)
+    return _points(model) | _counted(counts)
 
 
 def _points(model: Any) -> dict[str, Any]:
     return {name: () for name in model.prior() if name in POINTS}
 
 
-def _shared(model: Any, counts: dict[str, np.ndarray]) -> dict[str, Any]:
-    """Counts as statistics; pooled rows share them as the prior expects."""
-    if model.pool is not None:
-        mean = np.asarray(model.pool_prior, float)
-        mean = mean / np.sum(mean)
-        transition = counts["transition"]
-        counts = counts | {
-            "share": mean * np.sum(transition, axis=(1, 2))[:, None],
-            "shared": mean[0] * np.sum(transition, axis=0),
-            "transition": mean[1] * transition,
-        }
+def _counted(counts: dict[str, np.ndarray]) -> dict[str, Any]:
     return {name: DirichletCoordinates(x) for name, x in counts.items()}
 
 

@@ -14,9 +14,7 @@ beta*, which is unbounded above for :math:`K > \gamma` (all weight on one state 
 The second is used. A state that no step uses has :math:`v_k \to 0`, where its factor of p(v) is the *density*
 :math:`\gamma`, though integrated over v it is the *probability* 1: with p(v), the ELBO would rise by
 :math:`\ln\gamma` for every unused state. Relative to its largest value, p(0), the factor of an unused state is 1, and
-ELBOs compare across truncations. The paper's density is available as ``"gem"``, for comparison; as a density of beta it
-has no such limit, :math:`\ln\gamma - \ln\beta_{K+1}` an unused state, and no comparison across truncations, and
-neither have ``"fixed"`` weights, which change with K.
+ELBOs compare across truncations. Those of ``"fixed"`` weights, which change with K, do not.
 """
 
 from __future__ import annotations
@@ -34,7 +32,15 @@ from ethogram.models.families.conjugate_block import ConjugateBlock
 from ethogram.models.families.polygamma import log_gamma_and_digamma
 from ethogram.models.intents.point_mass import PointMass
 
-__all__ = ["SMALLEST_WEIGHT", "StickWeights", "fit_to_counts", "fit_to_rows", "weights_of_sticks"]
+__all__ = [
+    "SMALLEST_WEIGHT",
+    "StickWeights",
+    "Terms",
+    "fit_to_counts",
+    "maximised",
+    "terms_of_rows",
+    "weights_of_sticks",
+]
 
 SMALLEST_WEIGHT = 1e-8
 """Lower bound of the weights: a state without counts would go to 0, where its rows have no density."""
@@ -61,20 +67,10 @@ class StickWeights(PointMass, ConjugateBlock):
         return cls(weights, gamma, density)
 
     def log_density(self) -> Array:
-        """Log prior density in nats: of the sticks, relative to its largest; of beta; or 0 for fixed weights."""
-        return _log_density(self.natural, self.gamma, self.density)
-
-
-def _log_density(weights: Array, gamma: Array, density: str) -> Array:
-    if density == "fixed":
-        return jnp.zeros_like(gamma)
-    value = (gamma - 1) * jnp.log(weights[-1])
-    if density == "gem":
-        count = weights.shape[-1] - 1
-        # Summed from the small end: what is left is not lost to rounding.
-        left = jnp.cumsum(weights[::-1])[::-1]
-        value += count * jnp.log(gamma) - jnp.sum(jnp.log(left[1:count]))
-    return value
+        """Log prior density of the sticks in nats, relative to its largest; 0 for fixed weights."""
+        if self.density == "fixed":
+            return jnp.zeros_like(self.gamma)
+        return (self.gamma - 1) * jnp.log(self.natural[-1])
 
 
 def weights_of_sticks(sticks: Array) -> Array:
@@ -83,8 +79,8 @@ def weights_of_sticks(sticks: Array) -> Array:
     return jnp.concatenate([sticks * left[:-1], left[-1:]])
 
 
-class _Terms(NamedTuple):
-    """A concave function of each weight: its value, slope and curvature."""
+class Terms(NamedTuple):
+    """A function of each weight: its value, slope and curvature."""
 
     value: Array  # (state + 1,)
     slope: Array
@@ -105,19 +101,20 @@ def fit_to_counts(
 
     .. math:: \ln p(\beta) + \sum_r \big[\ln B(d_r + n_r) - \ln B(d_r)\big], \qquad d_r = \alpha\beta + \kappa e_{x_r}
 
-    for counts n (row, state) of rows whose prior is :math:`Dir(d_r)`; state K+1 has none. Rows that q holds elsewhere,
-    such as constrained ones, enter as in :func:`fit_to_rows`. The stickiness kappa moves the argument of the Gamma
-    functions only, and the objective stays concave.
+    for counts n (row, state) of rows whose prior is :math:`Dir(d_r)`; state K+1 has none. Constrained rows, which q
+    holds elsewhere, enter by :func:`terms_of_rows`. The stickiness kappa moves the argument of the Gamma functions
+    only, and the objective stays concave.
 
     Parameters
     ----------
+    log_rows, taken : of the rows that q holds, as in :func:`terms_of_rows`.
     stickiness : kappa, a scalar; None for 0.
     own : (row, state + 1), booleans, the entry of each row that it adds to, if any.
     held_own : the same for `log_rows`.
     """
     if block.density == "fixed":
         return block
-    held = None if log_rows is None else _terms_of_rows(alpha, log_rows, taken, stickiness, held_own)
+    held = None if log_rows is None else terms_of_rows(alpha, log_rows, taken, stickiness, held_own)
     sticky = None if stickiness is None or own is None else own[:, :-1]
 
     def terms(weights):
@@ -132,10 +129,10 @@ def fit_to_counts(
 
         # Each function is evaluated, and compiled, once.
         value, slope, curvature = map(gained, _gamma_functions(jnp.concatenate([after, before])))
-        free = _Terms(value, alpha * slope, alpha**2 * curvature)
+        free = Terms(value, alpha * slope, alpha**2 * curvature)
         return free if held is None else jax.tree.map(jnp.add, free, held(weights))
 
-    return _maximised(block, terms)
+    return maximised(block, terms)
 
 
 def _gamma_functions(x: Array) -> tuple[Array, Array, Array]:
@@ -145,30 +142,16 @@ def _gamma_functions(x: Array) -> tuple[Array, Array, Array]:
     return *log_gamma_and_digamma(x), near_trigamma
 
 
-def fit_to_rows(
-    block: StickWeights,
-    alpha: Any,
-    log_rows: Array,
-    taken: Any = None,
-    stickiness: Any = None,
-    own: Array | None = None,
-) -> StickWeights:
-    r"""Weights that maximise the ELBO with q of the rows held: the coordinate step.
+def terms_of_rows(
+    alpha: Any, log_rows: Array, taken: Any = None, stickiness: Any = None, own: Array | None = None
+) -> Callable[[Array], Terms]:
+    r"""Terms of the ELBO in the weights where q of the rows is held.
 
-    .. math:: \ln p(\beta) + \sum_r \big[-\ln B(d_r) + d_r \cdot E \ln\theta_r\big], \qquad
-              d_r = \alpha\beta + \kappa e_{x_r}
+    .. math:: \sum_r \big[-\ln B(d_r) + d_r \cdot E \ln\theta_r\big], \qquad d_r = \alpha\beta + \kappa e_{x_r}
 
     for expected logs (row, state + 1) of rows whose prior is :math:`Dir(d_r)`, where `taken` (row,). Stickiness and own
-    entries are as in :func:`fit_to_counts`. Unhelkar and Shah (2019) print "minimise"; the ELBO is maximised.
+    entries are as in :func:`fit_to_counts`.
     """
-    if block.density == "fixed":
-        return block
-    return _maximised(block, _terms_of_rows(alpha, log_rows, taken, stickiness, own))
-
-
-def _terms_of_rows(
-    alpha: Any, log_rows: Array, taken: Any, stickiness: Any, own: Array | None
-) -> Callable[[Array], _Terms]:
     taken = jnp.ones(len(log_rows), bool) if taken is None else taken
     total = jnp.sum(jnp.where(taken[:, None], log_rows, 0), axis=0)
     sticky = jnp.zeros_like(total) if own is None else jnp.sum(taken[:, None] & own, axis=0)
@@ -179,30 +162,26 @@ def _terms_of_rows(
         prior = alpha * weights
         functions = _gamma_functions(jnp.stack([prior, prior + kappa]))
         value, slope, curvature = (jnp.sum(rows * each, axis=0) for each in functions)
-        return _Terms(prior * total - value, alpha * (total - slope), -(alpha**2) * curvature)
+        return Terms(prior * total - value, alpha * (total - slope), -(alpha**2) * curvature)
 
     return terms
 
 
-def _maximised(block: StickWeights, terms_of: Callable[[Array], _Terms]) -> StickWeights:
-    """Weights at which the terms plus the log prior density are at least as large as at the block's.
+def maximised(block: StickWeights, terms_of: Callable[[Array], Terms]) -> StickWeights:
+    """Weights at which the terms plus the log density of the sticks are at least as large as at the block's.
 
-    A Newton step that matches each concave term by ``m ln b + d b`` keeps weights positive and ends on the simplex; the
-    density of beta, convex but for its last entry, is replaced by its tangent. Steps are halved until the objective
-    does not decrease.
+    A Newton step that matches each concave term by ``m ln b + d b`` keeps weights positive and ends on the simplex.
+    Steps are halved until the objective does not decrease.
     """
-
-    def tangent(weights):
-        whole = jax.grad(_log_density)(weights, block.gamma, block.density)
-        return whole.at[-1].add(-(block.gamma - 1) / weights[-1])
+    shape = block.gamma - 1  # of the log density of the sticks, shape * ln(last weight)
 
     def look(weights):
         """Objective, the end of a Newton step, and the size of what the objective sums."""
         terms = terms_of(weights)
-        value = jnp.sum(terms.value) + _log_density(weights, block.gamma, block.density)
+        value = jnp.sum(terms.value) + shape * jnp.log(weights[-1])
         strength = -terms.curvature * weights**2
-        drift = terms.slope - strength / weights + tangent(weights)
-        strength = strength.at[-1].add(block.gamma - 1)
+        drift = terms.slope - strength / weights
+        strength = strength.at[-1].add(shape)
         target = _on_simplex(jnp.maximum(strength, 0), drift)
         return value, target, 1 + jnp.sum(jnp.abs(terms.value)) + jnp.abs(value)
 

@@ -21,19 +21,20 @@ from ethogram.models.families.exponential_family import (
     DirichletCoordinates,
     total_kl,
 )
-from ethogram.models.intents.row_counts import counted_rows, held_rows
+from ethogram.models.intents.row_counts import counted_rows
 from ethogram.models.intents.rows import RowBounds
 from ethogram.models.intents.stick_weights import (
     SMALLEST_WEIGHT,
     StickWeights,
     fit_to_counts,
-    fit_to_rows,
     weights_of_sticks,
 )
 from ethogram.models.intents.stickiness import Stickiness, StickinessPrior, fit_stickiness
 from ethogram.models.quick_jit import quick_jit
 
 __all__ = [
+    "LABEL_AXES",
+    "ROWS",
     "agent_tables",
     "divergence",
     "drawn_parameters",
@@ -53,10 +54,13 @@ LEAST = 1e-3
 """Smallest concentration as a share of the prior's, where a small step from a start leaves less."""
 
 
-ROWS = ("initial", "transition", "shared")
+ROWS = ("initial", "transition")
 """Blocks of rows over intents, around the shared weights."""
 
-BLOCKS = ("weights", "stickiness", "initial", "transition", "shared", "share", "policy")
+BLOCKS = ("weights", "stickiness", *ROWS, "policy")
+
+LABEL_AXES = {"initial": (0,), "transition": (1, 2), "policy": (0,)}
+"""Axes of the intents by block of rows, of which those over intents have one more entry."""
 
 
 def start_weights(model: Any, number: int | None = None) -> StickWeights:
@@ -69,12 +73,6 @@ def start_weights(model: Any, number: int | None = None) -> StickWeights:
     natural = np.full(model.truncation + 1, SMALLEST_WEIGHT)
     natural[[*range(number), -1]] = 1 / (number + 1)
     return dataclasses.replace(weights, natural=jnp.asarray(natural, weights.natural.dtype))
-
-
-def label_axes(model: Any) -> dict[str, tuple[int, ...]]:
-    """Axes of the intents by block of rows, of which those over intents have one more entry."""
-    shared = {} if model.pool is None else {"shared": (0, 1)}
-    return {"initial": (0,), "transition": (1, 2), **shared, "policy": (0,)}
 
 
 def is_free(model: Any) -> bool:
@@ -115,18 +113,10 @@ def _prior_given(model: Any, rows: Any, weights: Any, stickiness: Any) -> Blocks
     if rows.forbidden is not None:
         policy = jnp.where(rows.forbidden, 0, policy)
     keep = model.constraints is not None and model.constraints.concentration == "keep"
-    pooled = {}
-    if model.pool is not None:
-        shared = jnp.broadcast_to(leaving, (count, count + 1))
-        share = jnp.broadcast_to(model.pool_prior, (rows.num_rows, 2)).astype(shared.dtype)
-        pooled = {
-            name: Dirichlet(DirichletCoordinates(x)) for name, x in (("shared", shared), ("share", share))
-        }
     return {
         **points,
         "initial": Dirichlet(DirichletCoordinates(row)),
         "transition": _bounded(transition, rows.pair_bounds, keep),
-        **pooled,
         "policy": _bounded(policy, rows.policy_bounds, keep),
     }
 
@@ -165,9 +155,7 @@ def update(model: Any, blocks: Blocks, statistics: Blocks, scale: Any, step_size
     before = prior_given(model, blocks["weights"], blocks.get("stickiness"))
     moved = {name: blocks[name].step(before[name], statistics[name], scale, step_size) for name in blocks}
     gained = {  # counts, but for small steps from starts that lie below the prior
-        name: moved[name].natural.concentration - before[name].natural.concentration
-        for name in ROWS
-        if name in blocks
+        name: moved[name].natural.concentration - before[name].natural.concentration for name in ROWS
     }
     counts = {name: jnp.maximum(each, 0) for name, each in gained.items()}
     moved |= _moved_points(model, moved, counts)
@@ -180,16 +168,11 @@ def update(model: Any, blocks: Blocks, statistics: Blocks, scale: Any, step_size
 
 
 def _moved_points(model: Any, blocks: Blocks, counts: dict[str, Array]) -> Blocks:
-    """Weights and stickiness after their steps: free rows are profiled out, or, in a coordinate step, held."""
+    """Weights and stickiness after their steps, with q of free rows profiled out."""
     weights, learned = blocks["weights"], blocks.get("stickiness")
     kappa = stickiness_of(model, learned and learned.natural)
-    if model.beta_step == "coordinate":
-        rows = held_rows(model, _with_data(model, blocks))
-        own = None if kappa is None else rows.held_own
-        weights = fit_to_rows(weights, model.alpha, rows.logs, rows.taken, kappa, own)
-    else:
-        rows = counted_rows(model, blocks, counts)
-        weights = fit_to_counts(weights, model.alpha, *rows[:3], kappa, rows.own, rows.held_own)
+    rows = counted_rows(model, blocks, counts)
+    weights = fit_to_counts(weights, model.alpha, *rows[:3], kappa, rows.own, rows.held_own)
     if learned is None:
         return {"weights": weights}
     return {"weights": weights, "stickiness": fit_stickiness(learned, model.alpha, weights.natural, rows)}
@@ -215,7 +198,7 @@ def widened(model: Any, earlier: Any, blocks: Blocks) -> Blocks:
     before = prior_given(earlier, weights, learned)
     after = prior_given(model, dataclasses.replace(weights, natural=natural), learned)
     moved = {**blocks, "weights": after["weights"]}
-    for name, axes in label_axes(model).items():
+    for name, axes in LABEL_AXES.items():
         counts = with_unused(_rows(blocks[name]) - _rows(before[name]), axes, count, more)
         rows_after = DirichletCoordinates(_rows(after[name]) + counts)
         moved[name] = dataclasses.replace(after[name], natural=rows_after)
@@ -238,26 +221,23 @@ def _counts(model: Any, blocks: Blocks) -> dict[str, Array]:
     before = prior_given(model, blocks["weights"], blocks.get("stickiness"))
     return {
         name: jnp.maximum(blocks[name].natural.concentration - before[name].natural.concentration, 0)
-        for name in label_axes(model)
+        for name in LABEL_AXES
     }
 
 
 def state_mass(model: Any, blocks: Blocks) -> Array:
     """Expected steps (intent,) of every intent: the first ones, and those that a row leads to."""
     counts = _counts(model, blocks)
-    later = jnp.sum(counts["transition"], (0, 1))
-    if model.pool is not None:
-        later += jnp.sum(counts["shared"], 0)
-    return (counts["initial"] + later)[: model.truncation]
+    return (counts["initial"] + jnp.sum(counts["transition"], (0, 1)))[: model.truncation]
 
 
 def agent_tables(model: Any, parameters: Blocks) -> tuple[Array, Array, Array]:
     """Rows over intents (row, intent + 1, intent + 1), policies (intent + 1, state, action), and row numbers.
 
     Rows that the model does not carry, and the intent beyond the truncation, are at their prior means; this intent,
-    too, never changes where none may, and takes no action that all are forbidden. Pooled rows are mixtures of the
-    shared row and their own. The last table, (state, action + 1), has the row of each state and action; its last column
-    is for missing actions. Raises ValueError where a site of the model is missing.
+    too, never changes where none may, and takes no action that all are forbidden. The last table, (state, action + 1),
+    has the row of each state and action; its last column is for missing actions. Raises ValueError where a site of the
+    model is missing.
     """
     if missing := [name for name in model.needed_sites() if name not in parameters]:
         raise ValueError(
@@ -275,15 +255,9 @@ def _tables_of(model: Any, rows: Any, parameters: Blocks) -> tuple[Array, Array,
     prior = jnp.broadcast_to(weights, (count + 1, count + 1))
     if kappa is not None:
         prior = (model.alpha * prior + kappa * jnp.eye(count + 1)) / (model.alpha + kappa)
-    away = prior[:-1]
-    if model.pool is not None:
-        shared, share = (jnp.asarray(parameters[name]) for name in ("shared", "share"))
-        mean = model.pool_prior / jnp.sum(model.pool_prior)
-        away = mean[0] * shared + mean[1] * away
-        transition = share[:, :1, None] * shared + share[:, 1:, None] * transition
     # Two rows follow the carried ones: never switch (-2 from the end), and the prior's (-1).
     table = jnp.broadcast_to(prior, (rows.num_rows + 2, count + 1, count + 1))
-    table = table.at[:-2, :-1].set(transition).at[-2].set(jnp.eye(count + 1)).at[-1, :-1].set(away)
+    table = table.at[:-2, :-1].set(transition).at[-2].set(jnp.eye(count + 1))
     stays = jnp.where(rows.never[:, None], jnp.eye(count + 1)[-1], prior[-1])
     table = table.at[:-2, -1].set(stays)
     rho = jnp.broadcast_to(model.rho, (model.num_states, model.num_actions))
@@ -302,7 +276,7 @@ def drawn_parameters(model: Any, key: Array) -> dict[str, Array]:
 
 @quick_jit
 def _drawn(model: Any, key: Array) -> dict[str, Array]:
-    names = ("sticks", "initial", "transition", "policy", "stickiness", "shared", "share")
+    names = ("sticks", "initial", "transition", "policy", "stickiness")
     keys = dict(zip(names, jax.random.split(key, len(names)), strict=True))
     start, prior = start_weights(model), model.stickiness
     weights, learned = start.natural, None

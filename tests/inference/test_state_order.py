@@ -112,7 +112,7 @@ KNOWN = Known(np.array([[0.5, 0.5], [np.nan, np.nan]]))
         RoleHMM(2, GaussianEmission(1, mean=np.array([[0.0], [1.0]]))),
         RoleHMM(2, GaussianEmission(1, mean=np.array([[0.0], [1.0]])), exclusive="per_sequence"),
         RoleHMM(2, GaussianEmission(1), known_roles=True),
-        AgentMarkov(2, 2, truncation=2, beta_prior="gem", beta_step="coordinate"),
+        AgentMarkov(2, 2, truncation=2, beta_prior="fixed"),
         AgentMarkov(2, 2, truncation=2, constraints=IntentConstraints.action(0, [1], equal=0.0)),
     ],
 )

@@ -62,10 +62,10 @@ PLANTED = (
             "math.log(2 * math.pi) * jnp.sum(~missing, axis=-1)",
             "math.log(2 * math.pi) * missing.shape[-1]",
             "models/emissions/test_missing_features.py models/emissions"),
-    # kappa of q in place of that of p
-    Planted("strength_in_divergence", "roles", "models/families/normal_inverse_wishart.py",
-            "excess(kappa0 / kappa) + kappa0 * nu *",
-            "excess(kappa0 / kappa) + kappa * nu *",
+    # the precision of q in place of that of p
+    Planted("strength_in_divergence", "roles", "models/families/matrix_normal_inverse_wishart.py",
+            "product(solve(factor, gap), root0) ** 2",
+            "product(solve(factor, gap), root) ** 2",
             "models/families/test_normal_inverse_wishart.py models/families"),
     Planted("last_restart_is_best", "roles", "inference/conjugate/ascent.py",
             "return np.argsort(-np.where(np.isnan(elbo), -np.inf, elbo), kind=\"stable\")",
@@ -81,10 +81,10 @@ PLANTED = (
             'jnp.where(never[:, None], 0, counts["transition"].reshape(-1, size)[:last, :-1])',
             'counts["transition"].reshape(-1, size)[:last, :-1]',
             "models/intents/test_stickiness.py models/intents inference/intents"),
-    # one factor too many in the density of the weights
-    Planted("gem_jacobian", "intents", "models/intents/stick_weights.py",
-            "jnp.sum(jnp.log(left[1:count]))",
-            "jnp.sum(jnp.log(left[1:]))",
+    # the exponent of a Beta density without its -1
+    Planted("density_of_sticks", "intents", "models/intents/stick_weights.py",
+            "return (self.gamma - 1) * jnp.log(self.natural[-1])",
+            "return self.gamma * jnp.log(self.natural[-1])",
             "models/intents/test_stick_weights.py models/intents"),
     # dropped from the objective, not from the step
     Planted("stickiness_prior", "intents", "models/intents/stickiness.py",

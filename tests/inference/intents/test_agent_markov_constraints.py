@@ -1,4 +1,4 @@
-"""Constraints in fits of the agent Markov model: other kinds of steps, storage, and contradictory labels."""
+"""Constraints in fits of the agent Markov model: bounds that never fall, storage, and contradictory labels."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import jax
 import numpy as np
 import pytest
 
+from benchmarks.papers.literal_agent import LiteralAgent
 from ethogram.domains import line_world
 from ethogram.inference.conjugate import ConjugateSVI, load_posterior
 from ethogram.models.intents import AgentMarkov, IntentConstraints
@@ -18,18 +19,11 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:data.stay is ignored"),
 ]
 
-SETTINGS = {
-    "beta_prior": "gem",
-    "beta_step": "coordinate",
-    "rows": "all",
-    "stay_accuracy": 0.9,
-    "stickiness": None,
-}
+SETTINGS = {"rows": "all", "stay_accuracy": 0.9, "stickiness": None}
 EQUAL = IntentConstraints.stay([1, 2, 3], equal=0.95)
 NEVER = IntentConstraints.never_switch([1, 2])
-COORDINATE = AgentMarkov(
-    S, A, 4, constraints=NEVER.stay([3], equal=0.95).action(2, [1], at_most=0.05), **SETTINGS
-)
+KNOWN = NEVER.stay([3], equal=0.95).action(2, [1], at_most=0.05)
+MODEL = AgentMarkov(S, A, 4, constraints=KNOWN, **SETTINGS)
 
 
 def run(model, data, steps, **options):
@@ -38,9 +32,10 @@ def run(model, data, steps, **options):
 
 
 @pytest.mark.slow
-def test_the_elbo_never_falls_in_coordinate_steps(walks):
-    """Under the density of the paper, with rows that are fixed, bounded, never switch, or have no data."""
-    trace = run(COORDINATE, walks, 30).restart_traces
+@pytest.mark.parametrize("kind", [AgentMarkov, LiteralAgent])
+def test_the_elbo_never_falls(walks, kind):
+    """With rows that are free, bounded, never switch, or have no data; in the paper's coordinate steps, too."""
+    trace = run(kind(S, A, 4, constraints=KNOWN, **SETTINGS), walks, 30).restart_traces
     assert np.isfinite(trace).all()
     assert (-np.diff(trace, axis=1) / np.abs(trace[:, 1:])).max() <= 1e-8
 
@@ -91,8 +86,8 @@ def test_concentration_is_one_of_two():
 @pytest.mark.slow
 def test_a_constrained_fit_is_saved_and_continued(walks, tmp_path):
     """By a checkpoint, as if never stopped, and by a file; under other constraints it is refused."""
-    run(COORDINATE, walks, 11, checkpoint=tmp_path / "half")
-    continued, whole = run(COORDINATE, walks, 20, checkpoint=tmp_path / "half"), run(COORDINATE, walks, 20)
+    run(MODEL, walks, 11, checkpoint=tmp_path / "half")
+    continued, whole = run(MODEL, walks, 20, checkpoint=tmp_path / "half"), run(MODEL, walks, 20)
     np.testing.assert_array_equal(continued.elbo, whole.elbo)
     whole.posterior.save(tmp_path / "whole")
     agents = (each.model.agent(each.mean()) for each in (load_posterior(tmp_path / "whole"), whole.posterior))

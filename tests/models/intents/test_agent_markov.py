@@ -138,7 +138,7 @@ BAD_ARGUMENTS = {
     "alpha": ({"alpha": 0.0}, "alpha is not above 0"),
     "rho": ({"rho": np.ones((2, 2))}, r"rho must be a scalar, or of shape \(2,\) or \(3, 2\)"),
     "accuracy": ({"stay_accuracy": 0.0}, r"stay_accuracy must be a scalar in \(0, 1\]"),
-    "gem": ({"beta_prior": "gem"}, 'beta_step="coordinate"'),
+    "beta_prior": ({"beta_prior": "gem"}, "beta_prior must be 'stick' or 'fixed', not 'gem'"),
     "rows": ({"rows": "some"}, "rows must be 'visited', 'all' or 'shared', not 'some'"),
     "weights of sticks": ({"weights": [0.5, 0.5], "truncation": 1}, 'weights are given, and beta_prior="stick"'),
     "weights, too few": ({"weights": [0.5, 0.5], "beta_prior": "fixed"}, r"weights has shape \(2,\): give one for"),

@@ -1,4 +1,4 @@
-"""Sticky and pooled rows: bounds against enumeration of paths, steps against objectives written apart from the code."""
+"""Sticky rows: bounds against enumeration of paths, steps against objectives written apart from the code."""
 
 from __future__ import annotations
 
@@ -38,25 +38,16 @@ def log_labels(path, accuracy):
     return np.log(np.where(right, accuracy, 1 - accuracy)).sum()
 
 
-def exact_evidence(weights, kappa, shares=None, accuracy=None):
-    """Paths, and gates where rows are pooled, enumerated; all rows integrated, as Dirichlet-multinomials."""
-    logs, prior = [], ALPHA * weights
-    sticky = prior + kappa * np.eye(K, K + 1)
-    gates = [(1,)] if shares is None else [(0, 1)]
+def exact_evidence(weights, kappa, accuracy):
+    """Paths enumerated; all rows integrated, as Dirichlet-multinomials."""
+    logs, sticky = [], ALPHA * weights + kappa * np.eye(K, K + 1)
     for path in itertools.product(range(K), repeat=len(STATES)):
-        said = log_labels(path, accuracy) if accuracy else 0.0
-        policy = np.zeros((K, S, A))
+        policy, rows = np.zeros((K, S, A)), np.zeros((S, A, K, K + 1))
         np.add.at(policy, (list(path), STATES, ACTIONS), 1)
-        said += (log_beta(1 + policy) - log_beta(np.ones(A))).sum() + np.log(weights[path[0]])
-        for gate in itertools.product(*gates * (len(STATES) - 1)):
-            own, shared, share = np.zeros((S, A, K, K + 1)), np.zeros((K, K + 1)), np.zeros((S, A, 2))
-            for t, z in enumerate(gate):
-                place = STATES[t], ACTIONS[t]
-                (own[place] if z else shared)[path[t], path[t + 1]] += 1
-                share[place][z] += 1
-            value = said + sum((log_beta(sticky + n) - log_beta(sticky)).sum() for n in (own, shared))
-            value += 0 if shares is None else (log_beta(shares + share) - log_beta(shares)).sum()
-            logs.append(value)
+        np.add.at(rows, (STATES[:-1], ACTIONS[:-1], list(path[:-1]), list(path[1:])), 1)
+        value = log_labels(path, accuracy) + np.log(weights[path[0]])
+        value += (log_beta(1 + policy) - log_beta(np.ones(A))).sum()
+        logs.append(value + (log_beta(sticky + rows) - log_beta(sticky)).sum())
     return logsumexp(logs)
 
 
@@ -78,8 +69,8 @@ def ascended(model, blocks, batch):
 
 @pytest.fixture(scope="module")
 def fitted():
-    """Weights, stickiness and shares of pooled rows moved at once, from counts that differ by intent."""
-    settings = {"gamma": GAMMA, "stickiness": "learn", "pool": "shared", "stay_accuracy": 0.9}
+    """Weights and stickiness moved at once, from counts that differ by intent."""
+    settings = {"gamma": GAMMA, "stickiness": "learn", "stay_accuracy": 0.9}
     model = AgentMarkov(S, A, K, **settings).bind(DATA)
     statistics = model.start_statistics(np.random.default_rng(0), "sticky", [model.arrange(DATA)])
     start = {
@@ -95,9 +86,9 @@ def fitted():
 
 def test_the_bound_is_below_the_evidence_and_never_falls_when_all_moves(fitted):
     """The evidence is that of the weights where it ends."""
-    model, blocks, (*_, bounds) = fitted
+    _, blocks, (*_, bounds) = fitted
     kappa, weights = float(blocks["stickiness"].natural), np.asarray(blocks["weights"].natural)
-    exact = exact_evidence(weights, kappa, np.asarray(model.pool_prior), 0.9)
+    exact = exact_evidence(weights, kappa, 0.9)
     exact += (GAMMA - 1) * np.log(
         weights[-1]
     ) - 0.05 * kappa  # both densities relative to their largest values
@@ -105,27 +96,22 @@ def test_the_bound_is_below_the_evidence_and_never_falls_when_all_moves(fitted):
     assert exact - 4 < bounds[-1] < exact
 
 
-def test_the_local_step_is_enumeration_over_paths_and_gates(fitted):
-    """One more sum over gates at every step: the expected potentials are those of a chain with gates."""
+def test_the_local_step_is_enumeration_over_paths(fitted):
+    """Log normaliser, and the expected number of stays by its gradient."""
     model, _, found = fitted
     expected, value, counts, _ = jax.tree.map(lambda x: x[0], found)
     logs = {name: x.concentration for name, x in expected.items() if x}
-    row_of, total, shared_counts = np.asarray(model.visited.row_of), [], []
-    for path in itertools.product(range(K), repeat=len(STATES)):
-        start = logs["initial"][path[0]] + log_labels(path, 0.9)
-        start += sum(logs["policy"][path[t], STATES[t], a] for t, a in enumerate(ACTIONS))
-        for gate in itertools.product((0, 1), repeat=len(STATES) - 1):
-            weight = start
-            for t, z in enumerate(gate):
-                row = row_of[STATES[t], ACTIONS[t]]
-                table = logs["transition"][row] if z else logs["shared"]
-                weight = weight + table[path[t], path[t + 1]] + logs["share"][row][z]
-            total.append(weight)
-            shared_counts.append(gate.count(0))
+    rows = np.asarray(model.visited.row_of)[STATES[:-1], ACTIONS[:-1]]
+    total, stays = [], []
+    for path in map(np.array, itertools.product(range(K), repeat=len(STATES))):
+        weight = (
+            logs["initial"][path[0]] + log_labels(path, 0.9) + logs["policy"][path, STATES, ACTIONS].sum()
+        )
+        total.append(weight + logs["transition"][rows, path[:-1], path[1:]].sum())
+        stays.append((path[:-1] == path[1:]).sum())
     np.testing.assert_allclose(value, logsumexp(total), rtol=1e-12)
-    mean = np.exp(np.array(total) - value) @ np.array(shared_counts)
-    np.testing.assert_allclose(counts["shared"].concentration.sum(), mean, rtol=1e-10)
-    np.testing.assert_allclose(counts["share"].concentration[:, 0].sum(), mean, rtol=1e-10)
+    found = np.einsum("rii->", counts["transition"].concentration[..., :K])
+    np.testing.assert_allclose(found, np.exp(np.array(total) - value) @ np.array(stays), rtol=1e-10)
 
 
 def row_set(seed=0, count=30):
@@ -190,7 +176,7 @@ def test_zero_is_no_stickiness():
 def test_predictions_stay_as_the_prior_does():
     """Rows without data, and the intent beyond the truncation, at their prior means; sums of one."""
     kappa = 4.0
-    model = AgentMarkov(3, A, K, stickiness="learn", pool="shared").bind(DATA)
+    model = AgentMarkov(3, A, K, stickiness="learn").bind(DATA)
     random = np.random.default_rng(0)
     parameters = {
         name: random.dirichlet(
@@ -205,13 +191,9 @@ def test_predictions_stay_as_the_prior_does():
     )
     np.testing.assert_allclose(table.sum(-1), 1, atol=1e-12)
     mean = (ALPHA * weights + kappa * np.eye(3)) / (ALPHA + kappa)
-    mixed = (np.asarray(parameters["shared"]) + 0.1 * mean[:2]) / 1.1
-    np.testing.assert_allclose(table[row_of[2, 0]], [*mixed, mean[2]], rtol=1e-12)
+    np.testing.assert_allclose(table[row_of[2, 0]], mean, rtol=1e-12)
     visited = row_of[0, 0]
-    share, own = parameters["share"][visited], parameters["transition"][visited]
-    np.testing.assert_allclose(
-        table[visited, :-1], share[0] * parameters["shared"] + share[1] * own, rtol=1e-12
-    )
+    np.testing.assert_allclose(table[visited, :-1], parameters["transition"][visited], rtol=1e-12)
 
 
 def test_rows_of_the_numpyro_model_are_shares_of_staying_and_of_the_prior():
@@ -236,10 +218,6 @@ def test_rows_of_the_numpyro_model_are_shares_of_staying_and_of_the_prior():
 BAD = {
     "negative": ({"stickiness": -1.0}, "stickiness must be a scalar >= 0"),
     "word": ({"stickiness": "lots"}, "stickiness"),
-    "pool": ({"pool": "all"}, "pool must be"),
-    "prior": ({"pool": "shared", "pool_prior": [1.0, 0.0]}, "pool_prior must be two numbers above 0"),
-    "alone": ({"pool_prior": [1.0, 1.0]}, "pool is None"),
-    "bounds": ({"pool": "shared", "constraints": IntentConstraints.never_switch([0])}, "leave one of the two out"),
 }  # fmt: skip
 
 
