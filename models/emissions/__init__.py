@@ -1,7 +1,6 @@
 """Emissions of a hidden state, each a conjugate prior, a potential and a distribution, and products of them.
 
-`Emission` has the hooks with their defaults, `FeatureEmission` is the base class where features are independent, and
-``CONTRIBUTING.md`` shows how to add one.
+Bases are `Emission`, and `FeatureEmission` for independent features; ``CONTRIBUTING.md`` shows how to add one.
 
 Formulas: Le, Yue, Carr, Lucey (2017), supplement, whose count in eq. 4 must be the state's own count; Murphy
 (2007) for the normal-inverse-Wishart.

@@ -196,4 +196,5 @@ class BinomialEmission(_SharesOfCounts):
         if is_concrete(self.total_count):
             n = np.asarray(self.total_count)
             fix = f"use 0..{n.tolist()}, or NaN for what is missing"
-            return require_values(data, x, functools.partial(whole_up_to, n), "lies outside total_count", fix)
+            require_values(data, x, functools.partial(whole_up_to, n), "lies outside total_count", fix)
+        return x
