@@ -33,6 +33,13 @@ def test_density_is_that_of_scipy_and_leaves_out_what_is_missing():
     np.testing.assert_allclose(found, np.where(np.isnan(times)[:, None], 0, each).sum(-1), rtol=1e-6)
 
 
+def test_samples_have_the_means_of_the_density():
+    """Seven standard errors of 20 000 draws, whose standard deviation is their mean."""
+    rates = jnp.asarray(RATES)[:, None]
+    draws = ExponentialEmission().distribution({"rate": rates}).sample(jax.random.key(0), (20_000,))
+    np.testing.assert_allclose(np.mean(draws, axis=0), 1 / rates, rtol=0.05)
+
+
 def test_statistics_of_labels_are_counts_and_sums():
     times, labels = np.array([[0.5], [np.nan], [2.0], [3.0]]), np.array([0, 0, 1, 1])
     found = ExponentialEmission().label_statistics(np.random.default_rng(0), times, labels, 2)["rate"]
