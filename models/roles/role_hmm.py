@@ -137,7 +137,7 @@ class RoleHMM(ConjugateModel):
         count = self.num_roles
         require_integer("num_roles", count, 1)
         if not isinstance(self.emission, Emission):
-            raise TypeError(f"emission must be one of ethogram.models.emissions, not {self.emission!r}")
+            raise TypeError(f"emission must be of a subclass of Emission, not {self.emission!r}")
         require_one_of("exclusive", self.exclusive, tuple(COUPLINGS))
         if self.coupling.has_chain:
             for name, shape in {"initial": (count,), "transition": (count, count)}.items():
