@@ -314,7 +314,8 @@ def require_representable(name: str, value: Any, dtype: Any = None, where: Any =
     dtype = jax.dtypes.canonicalize_dtype(host.dtype if dtype is None else dtype)
     most = float(jnp.finfo(dtype).max)
     finite = np.isfinite(host) & where if host.dtype.itemsize > dtype.itemsize else np.False_
-    if max(np.max(host, where=finite, initial=0), -np.min(host, where=finite, initial=0)) > most:
+    highest, lowest = (float(of(host, where=finite, initial=0)) for of in (np.max, np.min))
+    if max(highest, -lowest) > most:
         inside = ~finite | (np.abs(host) <= most)
         require(inside, name, host, f"is beyond the range of {dtype}", "rescale it, or set jax_enable_x64")
 

@@ -101,9 +101,7 @@ def edit_search(ascend: Ascent, problem: Problem, blocks: Any, key: Array) -> Fo
     fits = _fits(found)[:BEST]
     for number, fit in enumerate(fits):
         if not ascend.spent and np.isfinite(fit.elbo):
-            edit = functools.partial(
-                _edited, ascend, problem, folded_key(key, number), fit, fits[0].elbo
-            )
+            edit = functools.partial(_edited, ascend, problem, folded_key(key, number), fit, fits[0].elbo)
             fits[number] = ascend.journal.call(edit)
     best = max(fits, key=lambda fit: fit.elbo)
     return _polished(ascend, problem, best), found.elbo
