@@ -12,6 +12,7 @@ from jax import Array
 from jaxtyping import Float, Int
 from numpyro.infer import MCMC
 
+from ethogram.inference.conjugate.padded_shapes import padded_data
 from ethogram.inference.conjugate.posterior import require_model_of
 from ethogram.inference.draws import flat_draws, mcmc_draws
 from ethogram.inference.export.pointwise import chunks_of, needed_draws, own_labels
@@ -118,13 +119,17 @@ def sampled_paths(
         in those of a factorised posterior.
     """
     draws = {name: np.asarray(draws[name]) for name in model.needed_sites()}
-    count, entries = len(next(iter(draws.values()))), model.entries(data)
+    count, entries = len(next(iter(draws.values()))), model.entries(padded_data(model, data))
+    size, width = np.shape(data.observed)
     found = np.empty((count, *np.shape(data.observed)), np.int8 if num_states <= 127 else np.int32)
     keyed = draws, jax.random.split(key, count)
-    inputs = model, entries.batch, entries.value, reference
+    inputs = model, entries.batch, entries.value, None if reference is None else reference[0, 0]
     for number, (path, state) in enumerate(_by_draw(_sampled, keyed, *inputs)):
+        path = path[:size, :width]
         if reference is not None:
-            label = np.argsort(_own_labels(reference, state, data))  # of the reference, by the draw's own
+            label = np.argsort(
+                _own_labels(reference, state[:size, :width], data)
+            )  # of the reference, by the draw's own
             path = np.where(path < 0, -1, label[path])
         found[number] = path
     return found
@@ -149,7 +154,7 @@ def _own_labels(
 
 @quick_jit(calls=2**8)
 def _sampled(drawn: Any, model: Any, batch: Any, value: Any, reference: Any) -> tuple[Array, Array | None]:
-    """Paths (draw, sequence, time), and probabilities of their labels where there is a reference."""
+    """Paths (draw, sequence, time), and probabilities of their labels where there is one step of a reference."""
 
     def one(drawn: Any) -> Any:
         chain = model.likelihood(drawn[0], batch).within_truncation()

@@ -15,8 +15,10 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float, Int
 
+from ethogram.inference.conjugate.padded_shapes import padded_data
 from ethogram.models.chains.hidden_markov import LatentChain
-from ethogram.models.conjugate_model import Exportable, log_likelihood, steps_by_entry
+from ethogram.models.conjugate_model import ConjugateModel, Exportable, log_likelihood, steps_by_entry
+from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.optimal_assignment import optimal_assignment
 from ethogram.models.quick_jit import quick_jit
 
@@ -64,8 +66,11 @@ class Pointwise:
         Entries are those of the model's `entries` that have an informative step, numbered `counted`. That of the others
         is a constant.
         """
-        values = self._over_draws("log likelihood", _log_likelihood, self.draws, self.value)
-        return values[:, self.counted]
+        wide = self
+        if isinstance(self.model, ConjugateModel) and isinstance(self.data, Trajectories):
+            data = padded_data(self.model, self.data)  # whose further entries are last
+            wide = Pointwise(self.model, self.draws, data, self.progress_bar)
+        return wide._over_draws("log likelihood", _log_likelihood, wide.draws, wide.value)[:, self.counted]
 
     def steps(self) -> Steps:
         """Increments of the log likelihood over the informative steps."""
