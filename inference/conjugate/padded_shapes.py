@@ -104,7 +104,8 @@ def padded_data(model: ConjugateModel, data: Trajectories) -> Trajectories:
     if group is not None and np.min(group) >= 0:
         counts = np.unique(np.asarray(group), return_counts=True)[1]
         size = int(counts[0]) if (counts == counts[0]).all() else 1
-    shape = padded_shape(*np.shape(data.observed), size)
+    num_sequences, num_steps = np.shape(data.observed)
+    shape = padded_shape(num_sequences, num_steps, size)
     added = np.arange(shape[0] - data.num_sequences, dtype=np.int32)
     if group is not None:
         group = np.append(group, np.max(group) + 1 + added // size)
