@@ -196,12 +196,18 @@ def concretely(function: Callable[..., Any], *values: Any) -> Any:
 
     The arithmetic of a constructor on a few small arrays is not worth a compilation, and NumPy needs none; nor does
     ``device_put``, where ``jnp.asarray`` compiles a program for every shape. It may share the memory of what it is
-    given: values are copied, so that the result does not change with an array of the caller's.
+    given: what is an array of the caller's is copied, so that the result does not change with it.
     """
-    if not is_concrete(*jax.tree.leaves(values)):
+    leaves = jax.tree.leaves(values)
+    if not is_concrete(*leaves):
         return function(jnp, *values)
+    callers = [leaf for leaf in leaves if isinstance(leaf, np.ndarray)]
+
+    def own(x: Any) -> Any:
+        return np.array(x) if any(np.may_share_memory(x, array) for array in callers) else x
+
     with jax.ensure_compile_time_eval():  # concrete values stay concrete, inside jit too
-        return jax.tree.map(jax.device_put, function(np, *jax.tree.map(np.array, values)))
+        return jax.device_put(jax.tree.map(own, function(np, *jax.tree.map(np.asarray, values))))
 
 
 def require_reals(name: str, value: Any) -> None:
@@ -261,7 +267,14 @@ def read_reals(**parameters: Any) -> list[Array]:
     for name, value in parameters.items():
         if is_concrete(value):
             require_representable(name, value, dtype)
-    return [concretely(lambda xp, x: xp.asarray(x, dtype=dtype), value) for value in parameters.values()]
+    return [_of_type(value, dtype) for value in parameters.values()]
+
+
+def _of_type(value: Any, dtype: Any) -> Array:
+    """A value as a JAX array of a float type; one that is, as it is."""
+    if isinstance(value, Array) and value.dtype == dtype and not value.weak_type:
+        return value
+    return concretely(lambda xp, x: xp.asarray(x, dtype=dtype), value)
 
 
 def read_features(name: str, value: Any) -> Any:
@@ -301,7 +314,8 @@ def require_representable(name: str, value: Any, dtype: Any = None, where: Any =
     dtype = jax.dtypes.canonicalize_dtype(host.dtype if dtype is None else dtype)
     most = float(jnp.finfo(dtype).max)
     finite = np.isfinite(host) & where if host.dtype.itemsize > dtype.itemsize else np.False_
-    if max(np.max(host, where=finite, initial=0), -np.min(host, where=finite, initial=0)) > most:
+    highest, lowest = (float(of(host, where=finite, initial=0)) for of in (np.max, np.min))
+    if max(highest, -lowest) > most:
         inside = ~finite | (np.abs(host) <= most)
         require(inside, name, host, f"is beyond the range of {dtype}", "rescale it, or set jax_enable_x64")
 

@@ -22,7 +22,7 @@ from ethogram.models.data.gaps import require_complete
 from ethogram.models.data.padding import is_nan
 from ethogram.models.data.trajectories import Metadata, Trajectories
 from ethogram.models.families.conjugate_block import ConjugateBlock
-from ethogram.models.families.exponential_family import expected_statistics, natural_step, total_kl
+from ethogram.models.families.exponential_family import natural_step, total_kl
 from ethogram.models.hooks import overrides
 from ethogram.models.model_object import model_object, static_field
 
@@ -234,15 +234,13 @@ class ConjugateModel(Exportable, abc.ABC):
         """
         return data
 
-    def with_prior_of(self, earlier: Any) -> Any:
-        """The model with what `bind` would take from the data taken from a bound model, whose fit this one continues.
+    def bind(self, data: Any, like: Any = None) -> Any:
+        """The model with the structure that it takes from the training data. Default: the model itself.
 
-        Default: the model itself.
+        Where a fit continues that of a bound model `like`, priors are taken from it, not from the data; ValueError
+        where it cannot be continued. A model that is never continued needs no such argument.
         """
         return self
-
-    def check_continues(self, earlier: Any) -> None:
-        """Raise ValueError unless a fit of the model `earlier` can be continued. Default: shapes alone decide."""
 
     def prior_of_first(self, number: int) -> dict[str, ConjugateBlock] | None:
         """Blocks of the prior under which q uses the first `number` states only, and others cost the ELBO nothing.
@@ -336,15 +334,6 @@ class ConjugateModel(Exportable, abc.ABC):
         Default: the blocks as they are, which only a model of as many states can continue from.
         """
         return blocks
-
-
-def num_states(model: ConjugateModel, blocks: Any, batch: Any) -> int:
-    """How many states a model that labels steps has; nothing is computed."""
-
-    def probabilities(blocks: Any, batch: Any) -> Array:
-        return model.state_probabilities(expected_statistics(blocks), batch)
-
-    return jax.eval_shape(probabilities, blocks, batch).shape[-1]
 
 
 def unlabelled(data: Trajectories) -> Trajectories:

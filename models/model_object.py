@@ -8,13 +8,16 @@ tracers or placeholders, does not.
 from __future__ import annotations
 
 import dataclasses
+import functools
+from collections.abc import Callable
 from typing import Any, TypeVar, dataclass_transform
 
 import jax
 
+from ethogram.models.arguments import is_concrete
 from ethogram.models.printing import short_repr
 
-__all__ = ["DEFINED", "model_object", "static_field"]
+__all__ = ["DEFINED", "computed_once", "model_object", "static_field"]
 
 T = TypeVar("T")
 
@@ -52,3 +55,23 @@ def model_object(cls: type[T]) -> type[T]:
     jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
     DEFINED[f"{cls.__module__}:{cls.__qualname__}"] = cls
     return cls
+
+
+def computed_once(method: Callable[[Any], T]) -> Callable[[Any], T]:
+    """A method without arguments whose value a model object keeps, unless it is traced.
+
+    Concrete also inside jit, where the object is.
+    """
+    name = f"_{method.__name__}_kept"
+
+    @functools.wraps(method)
+    def kept(self: Any) -> T:
+        if name not in vars(self):
+            with jax.ensure_compile_time_eval():
+                value = method(self)
+            if not is_concrete(*jax.tree.leaves(value)):
+                return value
+            object.__setattr__(self, name, value)
+        return vars(self)[name]
+
+    return kept

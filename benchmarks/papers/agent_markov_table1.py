@@ -29,10 +29,11 @@ import numpy as np
 from scipy import stats
 
 from benchmarks import report
+from benchmarks.papers.intent_errors import intent_errors
 from benchmarks.papers.literal_agent import LiteralAgent
 from ethogram.domains import highway, line_world
 from ethogram.inference.conjugate.conjugate_svi import ConjugateSVI
-from ethogram.inference.intents import infer_intents, intent_errors
+from ethogram.inference.intents import infer_intents
 from ethogram.inference.rewards.max_entropy import fit_max_entropy
 from ethogram.inference.roles.alignment import align_states, matched_hamming
 from ethogram.models.intents import AgentMarkov, IntentAgent, IntentConstraints, Rollout, noisy_stay_labels

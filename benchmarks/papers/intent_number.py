@@ -19,10 +19,11 @@ import numpy as np
 
 from benchmarks import report
 from benchmarks.papers.intent_data import draw_traces
+from benchmarks.papers.weight_evidence import weight_evidence
 from ethogram.domains import gridworld5
 from ethogram.inference.conjugate.conjugate_svi import ConjugateSVI
 from ethogram.inference.conjugate.score_curve import heldout_log_likelihood
-from ethogram.inference.intents import infer_intents, weight_evidence
+from ethogram.inference.intents import infer_intents
 from ethogram.inference.roles.alignment import align_states, matched_hamming
 from ethogram.models.intents import AgentMarkov, Rollout, StickinessPrior
 

@@ -19,6 +19,10 @@ from ethogram.inference.conjugate.steps import BLOCK, ascent_block, float_type, 
 __all__ = ["Ascended", "Ascent", "one_of", "order_of", "stacked"]
 
 
+Hopes = tuple[float, float]
+"""Iterations within which a restart must reach an ELBO, and this ELBO."""
+
+
 class Ascended(NamedTuple):
     """Restarts after some iterations.
 
@@ -92,6 +96,7 @@ class Ascent:
         limit: int | None = None,
         floor: float = -np.inf,
         horizon: float = np.inf,
+        aim: float = -np.inf,
         tol: float | None = None,
     ) -> Ascended:
         """Restarts after iterations until they have converged.
@@ -102,7 +107,8 @@ class Ascent:
         elbo, active : (restart,) their ELBOs so far, which the next are compared with, and which of them run.
         limit : iterations at most.
         floor : ELBO of the best fit so far, below which the traces do not fall.
-        horizon : a restart also stops where so many times the gain of its last iteration does not take it to the best.
+        horizon, aim : a restart also stops where so many times the gain of its last iteration does not take it to the
+            best of them, or to this ELBO.
         tol : in place of that of the run.
         """
 
@@ -110,7 +116,9 @@ class Ascent:
             state = self.journal.pages.running
             if state is None:
                 state = self._start(problem, blocks, elbo, active)
-            return self._ascend(problem, state, limit, floor, horizon, self.tol if tol is None else tol)
+            return self._ascend(
+                problem, state, limit, floor, (horizon, aim), self.tol if tol is None else tol
+            )
 
         return self.journal.call(ascend)
 
@@ -127,7 +135,7 @@ class Ascent:
         state: AscentState,
         limit: int | None,
         floor: float,
-        horizon: float,
+        hopes: Hopes,
         tol: float,
     ) -> Ascended:
         limits = np.inf if limit is None else limit
@@ -136,18 +144,18 @@ class Ascent:
             size = int(min(BLOCK - state.iteration % BLOCK, limits - state.iteration))
             left = self.num_steps - self.steps
             if left < size:
-                return self._cut_off(problem, state, left, floor, horizon, tol)
-            state, trace = self._iterate(problem, state, size, horizon, tol)
+                return self._cut_off(problem, state, left, floor, hopes, tol)
+            state, trace = self._iterate(problem, state, size, hopes, tol)
             self._record(state, trace, floor)
         return Ascended(state.blocks, state.elbo, state.active)
 
     def _iterate(
-        self, problem: Problem, state: AscentState, size: int, horizon: float, tol: float
+        self, problem: Problem, state: AscentState, size: int, hopes: Hopes, tol: float
     ) -> tuple[AscentState, np.ndarray]:
         tols = np.full(len(state.elbo), tol, state.elbo.dtype)
         fixed = problem.model, state.blocks, problem.prior, problem.batches, state.local
         blocks, local, active, elbo, trace, done = ascent_block(
-            *fixed, state.active, state.elbo, state.iteration, size, tols, problem.frames, horizon
+            *fixed, state.active, state.elbo, state.iteration, size, tols, problem.frames, *hopes
         )
         trace = np.asarray(trace)[: int(done)]
         if not self.journal.pages.evaluated and state.iteration == 0:
@@ -172,19 +180,19 @@ class Ascent:
         return row
 
     def _cut_off(
-        self, problem: Problem, state: AscentState, left: int, floor: float, horizon: float, tol: float
+        self, problem: Problem, state: AscentState, left: int, floor: float, hopes: Hopes, tol: float
     ) -> Ascended:
         """Restarts after the steps that are left, with the ELBOs of their blocks."""
         self.journal.close()
         self.spent = True
         if left > 0:
-            state, trace = self._iterate(problem, state, left, horizon, tol)
+            state, trace = self._iterate(problem, state, left, hopes, tol)
             self._record(None, trace, floor)
         if state.iteration == 0:
             return Ascended(state.blocks, state.elbo, state.active)
         # The compiled iterations again, whose step is dropped.
         everyone = state._replace(active=np.ones_like(state.active))
-        elbo = self._iterate(problem, everyone, 1, np.inf, tol)[0].elbo
+        elbo = self._iterate(problem, everyone, 1, (np.inf, -np.inf), tol)[0].elbo
         with np.errstate(invalid="ignore"):  # ELBOs of -inf have no difference
             converged = settled(elbo, state.elbo, tol, problem.frames)
         compared = state.iteration % problem.model.e_step.period == 0

@@ -39,6 +39,7 @@ from ethogram.models.arguments import require_integer, require_key, require_numb
 from ethogram.models.conjugate_model import ConjugateModel, require_informative
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.families.projection import may_not_fall, warn_of_rows
+from ethogram.models.keys import folded_key, split_key
 
 __all__ = ["ConjugateSVI"]
 
@@ -139,15 +140,15 @@ class ConjugateSVI:
         check_step_size(step_size)
         self.model.check(data)
         require_informative(self.model, data)
-        key_start, key_plan, key_next = jax.random.split(key, 3)
+        key_start, key_plan, key_next = split_key(key, 3)
         earlier = init if isinstance(init, ConjugateResult) else None
-        model = self.model if earlier is None else self.model.with_prior_of(earlier.posterior.model)
+        like = {} if earlier is None else {"like": earlier.posterior.model}
         first = 0 if earlier is None else earlier.step
         ascends = batch_size is None and (step_size is None or (not callable(step_size) and step_size == 1))
         if step_size is None:
             step_size = 1.0 if ascends else robbins_monro()
         step_size_at(step_size, np.unique([first, first + num_steps - 1]))
-        problem = make_problem(model.bind(data), data)
+        problem = make_problem(self.model.bind(data, **like), data)
         several = earlier is None and restarts > 1
         chosen = _chosen_search(search, problem.model, ascends and tol > 0, several)
         steps = None if ascends else plan_steps(problem, data, key_plan, batch_size, step_size)
@@ -162,7 +163,6 @@ class ConjugateSVI:
 
         journal = Journal(checkpoint, signature, checkpoint_every, num_steps)
         if earlier is not None:
-            problem.model.check_continues(earlier.posterior.model)
             blocks = problem.model.widened(earlier.posterior.model, earlier.posterior.blocks)
             blocks, restarts = continued_blocks(blocks, problem.prior), 1
         elif chosen != "grow":
@@ -186,7 +186,7 @@ class ConjugateSVI:
                     )
                 else:
                     ascend = Ascent(num_steps, first, float(tol), restarts, every, journal, bar, check)
-                    key_search = jax.random.fold_in(key_plan, 1)
+                    key_search = folded_key(key_plan, 1)
                     if chosen == "grow":
                         best, elbos = grow_search(ascend, problem, key_search, restarts, init)
                     elif chosen == "edits":
@@ -244,7 +244,9 @@ def _result(
     at = int(np.argmax(elbos))
     elbos[at] = best.elbo
     pages = journal.pages
-    traces = np.stack([*pages.traces, elbos], axis=1)
+    # In a search the traces are those of the best fit so far, and those of its restarts end earlier.
+    last = elbos if chosen == "restarts" or not pages.traces else np.fmax(elbos, pages.traces[-1])
+    traces = np.stack([*pages.traces, last], axis=1)
     trace = traces[at] if chosen == "restarts" else np.fmax.accumulate(traces.max(axis=0))
     if ascends and may_not_fall(best.blocks):
         warn_of_falls(trace, problem.frames)

@@ -17,7 +17,8 @@ import numpy as np
 from jax import Array, lax
 
 from ethogram.inference.conjugate.padded_shapes import padded_data
-from ethogram.models.conjugate_model import num_states, overrides
+from ethogram.models.conjugate_model import overrides
+from ethogram.models.families.exponential_family import expected_statistics
 from ethogram.models.families.numpyro_sites import by_site
 from ethogram.models.numpy_generator import numpy_generator
 from ethogram.models.quick_jit import quick_jit
@@ -56,7 +57,8 @@ def gibbs_draws(
     count, width = np.shape(data.observed)
     data = padded_data(model, data)
     prior, batch, random = model.prior(), model.arrange(data), numpy_generator(key)
-    entries = np.size(data.observed) * num_states(model, prior, batch)
+    step = jax.eval_shape(lambda b: model.step_potentials(expected_statistics(b), batch), blocks)
+    entries = np.size(data.observed) * step.shape[-1]
     rounds = -(-num_draws // min(num_draws, max(LARGEST // entries, 1)))
     chains = -(-num_draws // rounds)
     given = jax.tree.map(lambda x: np.broadcast_to(x, (chains, *np.shape(x))), blocks)

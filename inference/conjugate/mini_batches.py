@@ -34,7 +34,10 @@ class BatchPlan(NamedTuple):
 def in_group_order(data: Trajectories) -> Trajectories:
     """Sequences in order of their groups (see :func:`group_order`), the groups numbered 0, 1, ..."""
     number = np.unique(group_labels(data), return_inverse=True)[1].astype(np.int32)
-    return data._replace(group=number).take(group_order(data))
+    order = group_order(data)
+    grouped = data._replace(group=number)
+    in_order = np.array_equal(order, np.arange(len(order)))
+    return grouped if in_order else grouped.take(order)  # which copies the data
 
 
 def group_order(data: Trajectories) -> np.ndarray:

@@ -165,12 +165,18 @@ def check_blocks(model: Any, blocks: Any, place: str = "blocks") -> None:
         pairs = zip(jax.tree_util.tree_leaves_with_path(block), jax.tree.leaves(like), strict=True)
         for (path, leaf), expected in pairs:
             came, wanted = ((x.shape, _kind(x.dtype)) for x in map(np.asarray, (leaf, expected)))
-            if came != wanted:
+            if came != wanted and not _is_constant(path, came, wanted):
                 raise ValueError(
                     f"{here}{jax.tree_util.keystr(path)} has {came[1]} of shape {came[0]}, expected {wanted[1]} of "
                     f"shape {wanted[0]} as in the prior"
                 )
         require_finite(here, block)
+
+
+def _is_constant(path: Any, came: Any, wanted: Any) -> bool:
+    """Whether an array of a block is no coordinate, such as an origin, and one for all entries of the batch."""
+    constant = getattr(path[0], "name", None) != "natural" and came[1] == wanted[1]
+    return constant and came[0] == wanted[0][len(wanted[0]) - len(came[0]) :]
 
 
 def _kind(dtype: np.dtype) -> str:

@@ -77,8 +77,10 @@ def arranged(model: ConjugateModel, prior: Any, data: Trajectories) -> Any:
     dtype = float_type(prior)
 
     def put(x):  # NumPy casts, because JAX would compile a program for each shape
-        x = np.asarray(x)
-        return jax.device_put(x.astype(dtype) if jnp.issubdtype(x.dtype, jnp.floating) else x)
+        wanted = dtype if jnp.issubdtype(x.dtype, jnp.floating) else x.dtype
+        if isinstance(x, jax.Array) and x.dtype == wanted and not x.weak_type:
+            return x
+        return jax.device_put(np.asarray(x).astype(wanted))
 
     return jax.tree.map(put, model.arrange(data))
 

@@ -25,9 +25,9 @@ from ethogram.inference.conjugate.ascent import Ascended, Ascent, one_of, order_
 from ethogram.inference.conjugate.problem import Problem
 from ethogram.inference.conjugate.starts import start_blocks
 from ethogram.inference.conjugate.steps import float_type, size_of
-from ethogram.models.conjugate_model import num_states
 from ethogram.models.families.exponential_family import expected_statistics
 from ethogram.models.families.projection import constrain
+from ethogram.models.keys import folded_key
 from ethogram.models.numpy_generator import numpy_generator
 from ethogram.models.quick_jit import quick_jit
 
@@ -40,8 +40,8 @@ and states of the model in which the search begins, which doubles as they are us
 HORIZON = 300.0
 """Iterations, at the gain of the last, within which a restart must reach the best one; otherwise it stops early."""
 
-EARLY = 40
-"""Iterations after which restarts with more than the fewest states are reduced."""
+EARLY, EARLIEST = 40, 5
+"""Iterations after which restarts with more than the fewest states are reduced, and how many of the best of them."""
 
 BEST = 3
 """Restarts that go on after they are reduced, and that are edited."""
@@ -54,6 +54,9 @@ LEAST_GAIN = 1e-9
 
 JUDGED = ((4, 3), (8, 1), (10, 1))
 """Iterations of candidates, and how many of the best of them go on."""
+
+WITHIN = 30.0
+"""Iterations, at the gain of the last, within which a merge or deletion must reach the ELBO that it has to raise."""
 
 SPLITS, FAILURES = 9, 2
 """Splits that are tried together, and rounds without a gain after which a search ends."""
@@ -98,9 +101,7 @@ def edit_search(ascend: Ascent, problem: Problem, blocks: Any, key: Array) -> Fo
     fits = _fits(found)[:BEST]
     for number, fit in enumerate(fits):
         if not ascend.spent and np.isfinite(fit.elbo):
-            edit = functools.partial(
-                _edited, ascend, problem, jax.random.fold_in(key, number), fit, fits[0].elbo
-            )
+            edit = functools.partial(_edited, ascend, problem, folded_key(key, number), fit, fits[0].elbo)
             fits[number] = ascend.journal.call(edit)
     best = max(fits, key=lambda fit: fit.elbo)
     return _polished(ascend, problem, best), found.elbo
@@ -108,7 +109,7 @@ def edit_search(ascend: Ascent, problem: Problem, blocks: Any, key: Array) -> Fo
 
 def grow_search(ascend: Ascent, problem: Problem, key: Array, restarts: int, init: str) -> Found:
     """The best fit of a model that learns how many of its states are used."""
-    most = num_states(problem.model, problem.prior, problem.batches[0])
+    (most,) = jax.eval_shape(problem.model.state_mass, problem.prior).shape
     problem_of = functools.cache(lambda room: problem if room >= most else problem.with_states(room))
     best, number, room = None, min(FEWEST, most), min(ROOM, most)
     while best is None or number < min(best.used + UNUSED, most + 1):
@@ -122,7 +123,7 @@ def grow_search(ascend: Ascent, problem: Problem, key: Array, restarts: int, ini
             return best, elbos
     problem = problem_of(best.room)
     if most > 1 and np.isfinite(best.elbo):
-        edit = functools.partial(_edited, ascend, problem, jax.random.fold_in(key, 0), best, best.elbo)
+        edit = functools.partial(_edited, ascend, problem, folded_key(key, 0), best, best.elbo)
         best = ascend.journal.call(edit)
     return _polished(ascend, problem, best), elbos
 
@@ -131,7 +132,7 @@ def _starts(problem: Problem, key: Array, restarts: int, init: str, number: int)
     """Initial blocks of restarts that use the first `number` states."""
     model, prior = problem.model, problem.model.prior_of_first(number)
     assert prior is not None
-    key = jax.random.fold_in(key, number)
+    key = folded_key(key, number)
     return start_blocks(key, model, prior, problem.arranged, restarts, init, problem.batches, number)
 
 
@@ -153,7 +154,7 @@ def _grown(
         )
     if number > FEWEST:
         found = ascend(problem, blocks, limit=EARLY, floor=floor)
-        early = [_reduced(ascend, problem, fit, floor) for fit in _fits(found)]
+        early = [_reduced(ascend, problem, fit, floor) for fit in _fits(found)[:EARLIEST]]
         early = sorted(early, key=lambda fit: -fit.elbo)[:BEST]
         blocks = stacked([fit.blocks for fit in early])
     found = ascend(problem, blocks, horizon=HORIZON, floor=floor)
@@ -217,9 +218,16 @@ def _polished(ascend: Ascent, problem: Problem, fit: Settled) -> Settled:
 
 
 def _judged(
-    ascend: Ascent, problem: Problem, proposals: list[list[np.ndarray]], floor: float, base: float = np.inf
+    ascend: Ascent,
+    problem: Problem,
+    proposals: list[list[np.ndarray]],
+    floor: float,
+    base: float | None = None,
 ) -> list[Settled]:
-    """The best fits from proposed labels after a few iterations, which end where one of them lies above `base`."""
+    """The best fits from proposed labels after a few iterations.
+
+    With `base` these end where one of them lies above it, and fits that will not reach it are dropped.
+    """
     if not proposals or ascend.spent:
         return []
     host = jax.tree.map(np.asarray, problem.batches)
@@ -232,9 +240,18 @@ def _judged(
     unknown = np.full(len(each), -np.inf, dtype)
     found = Ascended(stacked(each), unknown, np.ones(len(each), bool))
     for limit, kept in JUDGED:
-        found = ascend(problem, found.blocks, elbo=found.elbo, active=found.active, limit=limit, floor=floor)
+        found = ascend(
+            problem,
+            found.blocks,
+            elbo=found.elbo,
+            active=found.active,
+            limit=limit,
+            floor=floor,
+            horizon=np.inf if base is None else WITHIN,
+            aim=-np.inf if base is None else base,
+        )
         order = order_of(found.elbo)
-        if ascend.spent or _rises(problem, found.elbo[order[0]], base):
+        if ascend.spent or (base is not None and _rises(problem, found.elbo[order[0]], base)):
             break
         found = found._replace(active=found.active & np.isin(np.arange(len(each)), order[:kept]))
     return _fits(found)[:BEST]

@@ -61,7 +61,6 @@ def start_blocks(
             f'{", ".join(dict.fromkeys(known))} or "mixed"'
         )
     kinds = [known[i % len(known)] if init == "mixed" else init for i in range(restarts)]
-    keys = jax.random.split(key, restarts)
     dtype = jnp.result_type(float)
     own = {*known} if overrides(model, "start_statistics") else set()
     rough = [i for i, kind in enumerate(kinds) if kind in own]
@@ -72,7 +71,8 @@ def start_blocks(
         each = [model.start_statistics(numpy_generator(key, i), kinds[i], batches, *more) for i in rough]
         parts.append(_updated(prior, jax.tree.map(lambda *x: np.stack(x).astype(dtype), *each)))
     if drawn:
-        parts.append(_from_prior(keys[np.asarray(drawn)], model, prior, padded or batches))
+        keys = jax.random.split(key, restarts)[np.asarray(drawn)]
+        parts.append(_from_prior(keys, model, prior, padded or batches))
     return _in_order(parts, np.argsort(rough + drawn))
 
 

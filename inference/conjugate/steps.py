@@ -107,18 +107,30 @@ def bounds(model, blocks, prior, batches):
 
 
 def ascent_block(
-    model, blocks, prior, batches, carried, active, latest, first, limit, tol, frames, horizon=np.inf
+    model,
+    blocks,
+    prior,
+    batches,
+    carried,
+    active,
+    latest,
+    first,
+    limit,
+    tol,
+    frames,
+    horizon=np.inf,
+    aim=-np.inf,
 ):
     """At most `limit` CAVI iterations; a restart that has converged, or has no finite ELBO, is not updated.
 
     `carried` is what local steps hand on, by batch, with a leading axis of restarts; `first` is the number of the first
     iteration; `tol` (restart,) is of each restart, and `frames` of all data. A restart also stops where `horizon` times
-    the gain of its last iteration does not take it to the largest ELBO so far. Returns blocks, carried, active, latest
-    ELBOs, the trace (BLOCK, restart) of ELBOs before each iteration, and the number of iterations. An inactive restart
-    keeps the blocks of its last ELBO.
+    the gain of its last iteration does not take it to the largest ELBO so far, or to `aim`. Returns blocks, carried,
+    active, latest ELBOs, the trace (BLOCK, restart) of ELBOs before each iteration, and the number of iterations. An
+    inactive restart keeps the blocks of its last ELBO.
     """
     each = blocks, carried, active, latest, tol
-    best = np.max(latest, where=np.isfinite(latest), initial=-np.inf)
+    best = np.max(latest, where=np.isfinite(latest), initial=aim)
     settings = first, limit, frames, horizon
     slices = restart_slices(blocks)
     if len(slices) == 1:
@@ -127,7 +139,8 @@ def ascent_block(
     for part in slices:
         some = _some(each, part)
         if some[2].any():
-            parts.append(_ascent_block(model, prior, batches, *some, best, *settings))
+            found = _ascent_block(model, prior, batches, *some, best, *settings)
+            parts.append(jax.tree.map(np.asarray, found))
             best = np.fmax(best, np.max(parts[-1][3]))
         else:
             parts.append((*some[:4], np.zeros((BLOCK, *some[3].shape), some[3].dtype), 0))

@@ -48,9 +48,9 @@ class CategoricalEmission(FeatureEmission):
         self._set(
             **read_parameters({"concentration": (self.num_categories,)}, concentration=self.concentration)
         )
-        self._block()
+        self.block()
 
-    def _block(self) -> Dirichlet:
+    def block(self) -> Dirichlet:
         return Dirichlet.from_standard(self.concentration)
 
     def expected_log_likelihood(self, expected: dict[str, Any], observations: Array) -> Array:
@@ -91,7 +91,7 @@ class CategoricalEmission(FeatureEmission):
         np.add.at(counts, (labels, frames), 1)
         return {"probability": DirichletCoordinates(counts[:, :-1])}
 
-    def _features(self, probability: Any) -> dist.Distribution:
+    def feature_distribution(self, probability: Any) -> dist.Distribution:
         return dist.CategoricalProbs(probability[:, None])
 
     def read(self, data: Trajectories) -> Array:
@@ -99,5 +99,4 @@ class CategoricalEmission(FeatureEmission):
         x, highest = read_observations(data, 1), self.num_categories - 1
         fix = f"use 0..{highest}, or NaN for what is missing"
         fault = f"lies outside the {self.num_categories} categories"
-        require_values(data, x, functools.partial(whole_up_to, highest), fault, fix)
-        return x
+        return require_values(data, x, functools.partial(whole_up_to, highest), fault, fix)

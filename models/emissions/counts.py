@@ -15,7 +15,6 @@ from ethogram.models.arguments import concretely, is_concrete, require
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.emissions.emission import (
     interpolated,
-    one_hot,
     read_observations,
     read_per_feature,
     require_values,
@@ -61,7 +60,7 @@ class PoissonEmission(FeatureEmission):
         self._set(**read_per_feature(self.num_features, shape=self.shape, mean=self.mean))
         if self.mean is not None and is_concrete(self.mean):
             require(np.asarray(self.mean) > 0, "mean", self.mean, "is not positive", "use a positive number")
-        self._block()
+        self.block()
 
     def bind(self, data: Trajectories, num_states: int) -> PoissonEmission:
         """The emission with the mean of the data where `mean` is None; a feature without a count has mean 1."""
@@ -69,7 +68,7 @@ class PoissonEmission(FeatureEmission):
             return self
         return self._filled(mean=feature_means(data, lambda xp, x: xp.maximum(x, 0), self.shape.dtype))
 
-    def _block(self) -> Gamma:
+    def block(self) -> Gamma:
         mean = np.ones(self.num_features, self.shape.dtype) if self.mean is None else self.mean
         return Gamma.from_standard(self.shape, concretely(lambda xp, a, m: a / m, self.shape, mean))
 
@@ -79,29 +78,22 @@ class PoissonEmission(FeatureEmission):
         x, seen = recorded(observations, log_rate.dtype)
         return linear_in_counts((x, log_rate), (seen, minus_rate)) - jnp.sum(gammaln(x + 1), -1)[..., None]
 
-    def label_statistics(
-        self, rng: np.random.Generator, frames: np.ndarray, labels: np.ndarray, num_states: int
-    ) -> dict[str, Any]:
-        """Sums of the counts, and numbers of frames, of each state in labelled frames."""
-        member = one_hot(labels, num_states).T
-        x = np.asarray(frames, float)
-        seen = ~np.isnan(x)
-        counts = np.where(seen, x, 0)
-        return {"rate": GammaCoordinates(member @ counts, member @ seen.astype(float))}
+    def frame_statistics(self, x: np.ndarray) -> GammaCoordinates:
+        """The count, and 1 for the frame."""
+        return GammaCoordinates(x, np.ones_like(x))
 
     def start_features(self, observations: np.ndarray, observed: np.ndarray) -> np.ndarray:
         """Square roots of the counts, whose variance does not grow with the rate."""
         return interpolated(np.sqrt(np.maximum(observations, 0)), observed)
 
-    def _features(self, rate: Any) -> dist.Distribution:
+    def feature_distribution(self, rate: Any) -> dist.Distribution:
         return dist.Poisson(rate)
 
     def read(self, data: Trajectories) -> Array:
         """Counts (sequence, time, feature)."""
         x = read_observations(data, self.num_features)
         fix = "use counts 0, 1, 2, ..., or NaN for a missing one"
-        require_values(data, x, functools.partial(whole_up_to, np.inf), "is no count", fix)
-        return x
+        return require_values(data, x, functools.partial(whole_up_to, np.inf), "is no count", fix)
 
 
 class _SharesOfCounts(FeatureEmission):
@@ -111,7 +103,7 @@ class _SharesOfCounts(FeatureEmission):
     site_dims: ClassVar[dict[str, tuple[str, ...]]] = {"probability": ("state", "feature")}
     total_count: Any
 
-    def _block(self: Any) -> Beta:
+    def block(self: Any) -> Beta:
         return Beta.from_standard(self.successes, self.failures)
 
     def expected_log_likelihood(self, expected: dict[str, Any], observations: Array) -> Array:
@@ -125,15 +117,11 @@ class _SharesOfCounts(FeatureEmission):
         choose = jnp.sum(gammaln(n + 1) - gammaln(x + 1) - gammaln(n - x + 1), axis=-1)
         return value + choose[..., None]
 
-    def label_statistics(
-        self, rng: np.random.Generator, frames: np.ndarray, labels: np.ndarray, num_states: int
-    ) -> dict[str, Any]:
-        """Successes and failures of each state in labelled frames."""
-        member, missing = one_hot(labels, num_states).T, np.isnan(frames)
-        failures = np.where(missing, 0, np.asarray(self.total_count) - frames)
-        return {"probability": BetaCoordinates(member @ np.where(missing, 0, frames), member @ failures)}
+    def frame_statistics(self, x: np.ndarray) -> BetaCoordinates:
+        """Successes and failures."""
+        return BetaCoordinates(x, np.asarray(self.total_count) - x)
 
-    def _features(self, probability: Any) -> dist.Distribution:
+    def feature_distribution(self, probability: Any) -> dist.Distribution:
         return dist.BinomialProbs(probability, jnp.broadcast_to(self.total_count, probability.shape))
 
 
@@ -159,17 +147,16 @@ class BernoulliEmission(_SharesOfCounts):
     def __post_init__(self):
         counts = {"successes": self.successes, "failures": self.failures}
         self._set(**read_per_feature(self.num_features, **counts))
-        self._block()
+        self.block()
 
-    def _features(self, probability: Any) -> dist.Distribution:
+    def feature_distribution(self, probability: Any) -> dist.Distribution:
         return dist.BernoulliProbs(probability)
 
     def read(self, data: Trajectories) -> Array:
         """Features (sequence, time, feature) that are 0 or 1."""
         x = read_observations(data, self.num_features)
         fix = "code the feature as 0 and 1, or NaN if missing"
-        require_values(data, x, lambda x: (x == 0) | (x == 1), "is not 0 or 1", fix)
-        return x
+        return require_values(data, x, lambda x: (x == 0) | (x == 1), "is not 0 or 1", fix)
 
 
 @model_object
@@ -201,7 +188,7 @@ class BinomialEmission(_SharesOfCounts):
         if total.shape not in ((), shape):
             raise ValueError(f"total_count has shape {total.shape}: give a number, or {shape[0]} numbers")
         self._set(total_count=concretely(lambda xp, n: xp.broadcast_to(n, shape), total))
-        self._block()
+        self.block()
 
     def read(self, data: Trajectories) -> Array:
         """Counts (sequence, time, feature)."""

@@ -8,6 +8,7 @@ Fraley and Raftery (2007), "Bayesian regularization for normal mixture estimatio
 
 from __future__ import annotations
 
+import functools
 from typing import Any, ClassVar, NamedTuple
 
 import jax
@@ -26,6 +27,9 @@ __all__ = ["CentredEmission", "Moments", "data_moments", "warn_of_far_prior"]
 
 SHRINKAGE = 1e-3
 """Share by which correlations are shrunk, so that features that depend on one another leave a proper prior."""
+
+PART = 2**17
+"""Frames whose moments are summed together on the host."""
 
 FAR = 5.0
 """Standard deviations of the prior from which on its mean is far from that of the data."""
@@ -62,9 +66,13 @@ class CentredEmission(Emission):
     def arrange(self: Any, data: Trajectories) -> Any:
         """Observations relative to the origin, subtracted in the precision of the data; `Gapped` where some are NaN."""
         dtype = self.read(data).dtype
-        centre = self.origin
-        x = concretely(lambda xp, x, m: (x - m).astype(dtype), data.observations, centre)
-        return gapped(x, data.observed)
+
+        def relative(xp: Any, x: Any, centre: Any) -> Any:
+            if xp is jnp:
+                return (x - centre).astype(dtype)
+            return np.subtract(x, centre, out=np.empty(x.shape, dtype), casting="same_kind")
+
+        return gapped(concretely(relative, data.observations, self.origin), data.observed)
 
 
 class Moments(NamedTuple):
@@ -86,16 +94,18 @@ def data_moments(data: Trajectories, dtype: Any) -> Moments:
 
     def moments(xp, x, observed):
         x = x if jnp.issubdtype(x.dtype, jnp.floating) else x.astype(float)
-        seen = observed[..., None] & ~xp.isnan(x)
-        count = xp.maximum(xp.sum(seen, axis=(0, 1)), 1)
-        x = xp.where(seen, x, 0)
-        mean = xp.sum(x, axis=(0, 1)) / count
-        gap = xp.where(seen, x - mean, 0)
-        complete = xp.all(count == xp.sum(observed)) | ~xp.any(observed)
-        pairs = xp.einsum("nti,ntj->ij", seen.astype(x.dtype), seen.astype(x.dtype))
+        parts = [(x, observed)] if xp is jnp else _parts(x, observed)
+        sums = [_sums(xp, *part) for part in parts]
+        count, total, frames = (sum(each[1:], each[0]) for each in list(zip(*sums, strict=True))[:3])
+        largest = functools.reduce(xp.maximum, [each[3] for each in sums])
+        count = xp.maximum(count, 1)
+        mean = total / count
+        complete = xp.all(count == frames) | (frames == 0)
+        products = [_products(xp, *part, mean) for part in parts]
+        squares, pairs = (sum(each[1:], each[0]) for each in zip(*products, strict=True))
         pairs = xp.where(complete, count, xp.maximum(pairs, 1))
-        covariance = xp.einsum("nti,ntj->ij", gap, gap) / pairs
-        rounding = 4 * xp.finfo(x.dtype).eps * xp.max(xp.abs(x), axis=(0, 1), initial=0)
+        covariance = squares / pairs
+        rounding = 4 * xp.finfo(x.dtype).eps * largest
         variance = xp.diagonal(covariance)
         constant = variance <= rounding**2
         apart = ~xp.eye(len(mean), dtype=bool)
@@ -107,6 +117,30 @@ def data_moments(data: Trajectories, dtype: Any) -> Moments:
 
     with jax.default_matmul_precision("highest"):
         return concretely(moments, data.observations, data.observed)
+
+
+def _parts(x: np.ndarray, observed: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Observations and masks of some sequences each: intermediate results of all would take several times the data."""
+    size = max(PART // max(observed.shape[1], 1), 1)
+    return [
+        (x[start : start + size], observed[start : start + size]) for start in range(0, max(len(x), 1), size)
+    ]
+
+
+def _sums(xp: Any, x: Any, observed: Any) -> tuple[Any, Any, Any, Any]:
+    """Values and their sum by feature, observed frames, and the largest absolute value by feature."""
+    seen = observed[..., None] & ~xp.isnan(x)
+    x = xp.where(seen, x, 0)
+    largest = xp.max(xp.abs(x), axis=(0, 1), initial=0)
+    return xp.sum(seen, axis=(0, 1)), xp.sum(x, axis=(0, 1)), xp.sum(observed), largest
+
+
+def _products(xp: Any, x: Any, observed: Any, mean: Any) -> tuple[Any, Any]:
+    """Products of two features' deviations, and the frames that have both, summed (feature, feature)."""
+    seen = observed[..., None] & ~xp.isnan(x)
+    gap = xp.where(seen, x - mean, 0)
+    present = seen.astype(x.dtype)
+    return xp.einsum("nti,ntj->ij", gap, gap), xp.einsum("nti,ntj->ij", present, present)
 
 
 def _definite(xp: Any, covariance: Any) -> Any:

@@ -15,7 +15,9 @@ from jax import Array
 from ethogram.models.arguments import concretely, is_concrete, read_reals, require, require_integer
 from ethogram.models.chains.conjugate_chain import ChainEmission
 from ethogram.models.data.trajectories import Trajectories
+from ethogram.models.families import expected_statistics
 from ethogram.models.families.exponential_family import ConjugateBlock, Known, PartlyKnown
+from ethogram.models.quick_jit import quick_jit
 
 __all__ = [
     "Emission",
@@ -34,9 +36,9 @@ __all__ = [
 class Emission(ChainEmission, abc.ABC):
     """Base class of emissions: the distribution of observations given the state, with conjugate blocks.
 
-    Abstract methods are required. `bind`, `arrange` and `start_features` have defaults, as have `site_coords`,
-    `locations` and `differs_by_state`, and the faster forms of the expected log likelihood for chains, `symbol_table`
-    or `chain_features` and `chain_weights`, of :class:`~ethogram.models.chains.conjugate_chain.ChainEmission`.
+    Abstract methods are required, all others have defaults; `symbol_table`, and `chain_features` with `chain_weights`,
+    of :class:`~ethogram.models.chains.conjugate_chain.ChainEmission`, are faster forms of the expected log likelihood.
+    Where features are independent given the state, start from :class:`FeatureEmission`.
 
     In observed frames NaN marks a missing feature, which the likelihoods leave out; an emission that cannot do so
     refuses such frames in `read`.
@@ -65,17 +67,17 @@ class Emission(ChainEmission, abc.ABC):
 
     @abc.abstractmethod
     def read(self, data: Trajectories) -> Array:
-        """Checked observations (sequence, time, feature) of the data, as floats."""
+        """Checked observations (sequence, time, feature): floats, by `read_observations` and `require_values`."""
 
     @abc.abstractmethod
     def expected_log_likelihood(self, expected: dict[str, Any], observations: Any) -> Array:
         """Expected log likelihood (..., state) of arranged observations under q, by the blocks' expected statistics."""
 
-    @abc.abstractmethod
     def label_statistics(
         self, rng: np.random.Generator, frames: Any, labels: np.ndarray, num_states: int
     ) -> dict[str, Any]:
-        """Sufficient statistics of labelled frames of arranged observations, by block."""
+        """Sufficient statistics of labelled frames, by block. Default: gradient of `expected_log_likelihood`."""
+        return jax.device_get(_statistics_of_labels(self, self.prior(num_states), frames, labels))
 
     @abc.abstractmethod
     def distribution(self, parameters: dict[str, Any], data: Trajectories | None = None) -> dist.Distribution:
@@ -120,6 +122,15 @@ class Emission(ChainEmission, abc.ABC):
     def start_features(self, observations: Any, observed: np.ndarray) -> np.ndarray:
         """Arranged frames as points (sequence, time, feature), for clustering. Default: as they are, gaps filled in."""
         return interpolated(np.asarray(observations, dtype=float), observed)
+
+
+@quick_jit
+def _statistics_of_labels(emission: Any, blocks: dict[str, Any], frames: Any, labels: Any) -> dict[str, Any]:
+    def total(expected):
+        each = emission.expected_log_likelihood(expected, frames)
+        return jnp.sum(jnp.take_along_axis(each, labels[:, None], axis=-1))
+
+    return jax.grad(total)(expected_statistics(blocks))
 
 
 def interpolated(x: np.ndarray, observed: np.ndarray) -> np.ndarray:
@@ -209,13 +220,14 @@ def read_observations(data: Trajectories, num_features: int) -> Array:
     return concretely(lambda xp, x: x.astype(jnp.result_type(float)), data.observations)
 
 
-def require_values(data: Trajectories, x: Any, good: Any, fault: str, fix: str) -> None:
-    """Raise ValueError at the first recorded feature that is not ``good(x)``; traced arrays are not checked."""
+def require_values(data: Trajectories, x: Any, good: Any, fault: str, fix: str) -> Any:
+    """The values x; a ValueError at the first recorded one that is not ``good(x)``. Traced arrays are not checked."""
     if not is_concrete(x, data.observed):
-        return
+        return x
     values = np.asarray(x, float)
     seen = np.asarray(data.observed)[..., None] & ~np.isnan(values)
     require(good(np.where(seen, values, 1)) | ~seen, "data.observations", values, fault, fix)
+    return x
 
 
 def whole_up_to(high: Any, x: np.ndarray) -> np.ndarray:

@@ -6,8 +6,10 @@ both have one implementation. A feature that is NaN in an observed frame was not
 
 from __future__ import annotations
 
+import abc
 from typing import Any, ClassVar
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
@@ -16,7 +18,7 @@ from numpyro.distributions import constraints
 
 from ethogram.models.arguments import concretely
 from ethogram.models.data.trajectories import Trajectories
-from ethogram.models.emissions.emission import Emission, rows_of
+from ethogram.models.emissions.emission import Emission, one_hot, rows_of
 from ethogram.models.families.exponential_family import ConjugateBlock
 
 __all__ = [
@@ -32,34 +34,54 @@ __all__ = [
 class FeatureEmission(Emission):
     """Emissions of independent features, with one conjugate block whose values are the sites of `site_dims`, in order.
 
-    A subclass defines `expected_log_likelihood`, `_block` (the prior of one state) and `_features` (the numpyro
-    distribution (state, feature) at the parameters).
+    A subclass defines `read`, `expected_log_likelihood`, `block` and `feature_distribution`, and is a
+    `model_object` with a static field ``num_features``. ``examples/waiting_times.py`` is one.
 
     Attributes
     ----------
     block_name : name of the block.
+    known : None, or a `Known` of the block; a field of those emissions that take known values.
     """
 
     block_name: ClassVar[str]
+    known: Any = None
 
-    def _block(self) -> ConjugateBlock:
-        raise NotImplementedError
+    @abc.abstractmethod
+    def block(self) -> ConjugateBlock:
+        """The prior of one state, whose batch is the features."""
 
-    def _features(self, *parameters: Any) -> dist.Distribution:
-        raise NotImplementedError
+    @abc.abstractmethod
+    def feature_distribution(self, *parameters: Any) -> dist.Distribution:
+        """Numpyro distribution (state, feature) at the values of the block, for samples and the support."""
 
-    def prior(self: Any, num_states: int) -> dict[str, ConjugateBlock]:
+    def prior(self, num_states: int) -> dict[str, ConjugateBlock]:
         """One block, a row per state."""
-        return {self.block_name: rows_of(self._block(), num_states, self.known)}
+        return {self.block_name: rows_of(self.block(), num_states, self.known)}
 
     def distribution(self, parameters: dict[str, Any], data: Trajectories | None = None) -> FrameDistribution:
         """Distribution of a frame at parameters by site."""
         values = tuple(parameters[site] for site in self.site_dims)
-        return FrameDistribution(self, values, self._features(*values))
+        return FrameDistribution(self, values, self.feature_distribution(*values))
+
+    def frame_statistics(self, x: np.ndarray) -> Any:
+        """Statistics of recorded features (frame, feature), as ``natural`` has them: quick `label_statistics`."""
+        return None
+
+    def label_statistics(
+        self, rng: np.random.Generator, frames: np.ndarray, labels: np.ndarray, num_states: int
+    ) -> dict[str, Any]:
+        """Sums of the statistics of the features of each state that were recorded."""
+        x = np.asarray(frames, float)
+        missing = np.isnan(x)
+        each = self.frame_statistics(np.where(missing, 1, x))
+        if each is None:
+            return super().label_statistics(rng, frames, labels, num_states)
+        member = one_hot(labels, num_states).T
+        return {self.block_name: jax.tree.map(lambda own: member @ np.where(missing, 0, own), each)}
 
     def log_density(self, parameters: tuple[Any, ...], frames: Array) -> Array:
         """Log density (..., state) of frames (..., feature): the expected log likelihood where q is a point."""
-        return self.expected_log_likelihood({self.block_name: self._block().statistics(*parameters)}, frames)
+        return self.expected_log_likelihood({self.block_name: self.block().statistics(*parameters)}, frames)
 
 
 class FrameDistribution(dist.Distribution):

@@ -42,7 +42,7 @@ from ethogram.models.families.normal_inverse_wishart import (
     NormalInverseWishart,
     NormalInverseWishartCoordinates,
 )
-from ethogram.models.model_object import model_object, static_field
+from ethogram.models.model_object import computed_once, model_object, static_field
 
 __all__ = ["GaussianEmission", "GaussianMixtureEmission", "KnownCovarianceEmission"]
 
@@ -90,6 +90,7 @@ class _NormalInverseWishartEmission(CentredEmission):
         given = {name: getattr(self, name) for name in axes}
         return any(x is not None and x.ndim > axes[name] for name, x in given.items())
 
+    @computed_once
     def _block(self: Any) -> NormalInverseWishart:
         size, dtype = self.num_features, self.strength.dtype
         mean = np.zeros(size, dtype) if self.mean is None else self.mean
@@ -234,6 +235,7 @@ class KnownCovarianceEmission(_QuadraticPotentials):
             warn_of_far_prior(data, num_states, mean, spread)
         return self._filled(mean=mean, mean_covariance=spread)
 
+    @computed_once
     def _block(self) -> Normal:
         size, dtype = self.num_features, self.covariance.dtype
         mean = np.zeros(size, dtype) if self.mean is None else self.mean

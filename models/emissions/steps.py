@@ -25,7 +25,6 @@ from ethogram.models.data.angles import refuse_angles
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.emissions.emission import (
     interpolated,
-    one_hot,
     read_observations,
     read_per_feature,
     require_values,
@@ -89,7 +88,7 @@ class GammaEmission(FeatureEmission):
     def __post_init__(self):
         given = {"mean": self.mean, "shape": self.shape, "strength": self.strength}
         self._set(**read_per_feature(self.num_features, **given))
-        self._block()
+        self.block()
 
     def bind(self, data: Trajectories, num_states: int) -> GammaEmission:
         """The emission with the shape and the mean of the data, where these are None.
@@ -132,7 +131,7 @@ class GammaEmission(FeatureEmission):
         own = concretely(mean, log_mean, shape) if self.mean is None else self.mean
         return dataclasses.replace(self, mean=own, shape=shape)
 
-    def _block(self) -> GammaConjugate:
+    def block(self) -> GammaConjugate:
         ones = np.ones(self.num_features, self.strength.dtype)
         mean, shape = (ones if each is None else each for each in (self.mean, self.shape))
         return GammaConjugate.from_standard(mean, shape, self.strength)
@@ -145,23 +144,16 @@ class GammaEmission(FeatureEmission):
         log_x = jnp.log(jnp.where(x > 0, x, 1))
         return linear_in_features((seen, normaliser), (log_x, shape - 1), (x, minus_rate))
 
-    def label_statistics(
-        self, rng: np.random.Generator, frames: np.ndarray, labels: np.ndarray, num_states: int
-    ) -> dict[str, Any]:
-        """Numbers of frames, sums of logs and sums of each state in labelled frames."""
-        member = one_hot(labels, num_states).T
-        x = np.asarray(frames, float)
-        seen = ~np.isnan(x)
-        x = np.where(seen, x, 1)
-        parts = (member @ each for each in (seen.astype(float), np.log(x), np.where(seen, x, 0)))
-        return {"mean_shape": GammaConjugateCoordinates(*parts)}
+    def frame_statistics(self, x: np.ndarray) -> GammaConjugateCoordinates:
+        """1 for the frame, the logarithm, and the feature itself."""
+        return GammaConjugateCoordinates(np.ones_like(x), np.log(x), x)
 
     def start_features(self, observations: np.ndarray, observed: np.ndarray) -> np.ndarray:
         """Logarithms of the features."""
         x = np.asarray(observations, dtype=float)
         return interpolated(np.log(np.where(x <= 0, np.nan, x)), observed)
 
-    def _features(self, mean: Any, shape: Any) -> dist.Distribution:
+    def feature_distribution(self, mean: Any, shape: Any) -> dist.Distribution:
         return dist.Gamma(shape, shape / mean)
 
     def read(self, data: Trajectories) -> Array:
@@ -172,8 +164,7 @@ class GammaEmission(FeatureEmission):
             "measured, or by NaN (missing), or give rest a feature of its own (a BernoulliEmission in a "
             "ProductEmission)"
         )
-        require_values(data, x, lambda x: x > 0, "is not positive", fix)
-        return x
+        return require_values(data, x, lambda x: x > 0, "is not positive", fix)
 
 
 def _warn_of_rounding(data: Trajectories) -> None:
@@ -225,9 +216,9 @@ class VonMisesEmission(FeatureEmission):
     def __post_init__(self):
         given = {"direction": self.direction, "concentration": self.concentration, "strength": self.strength}
         self._set(**read_per_feature(self.num_features, **given))
-        self._block()
+        self.block()
 
-    def _block(self) -> VonMisesConjugate:
+    def block(self) -> VonMisesConjugate:
         return VonMisesConjugate.from_standard(self.direction, self.concentration, self.strength)
 
     def expected_log_likelihood(self, expected: dict[str, Any], observations: Array) -> Array:
@@ -237,16 +228,9 @@ class VonMisesEmission(FeatureEmission):
         normaliser = log_bessel - math.log(2 * math.pi)
         return linear_in_features((seen, normaliser), (seen * jnp.cos(x), cosine), (seen * jnp.sin(x), sine))
 
-    def label_statistics(
-        self, rng: np.random.Generator, frames: np.ndarray, labels: np.ndarray, num_states: int
-    ) -> dict[str, Any]:
-        """Numbers of frames, sums of cosines and of sines of each state in labelled frames."""
-        member = one_hot(labels, num_states).T
-        x = np.asarray(frames, float)
-        seen = ~np.isnan(x)
-        x = np.where(seen, x, 0)
-        parts = (member @ (seen * each) for each in (np.ones_like(x), np.cos(x), np.sin(x)))
-        return {"direction_concentration": VonMisesConjugateCoordinates(*parts)}
+    def frame_statistics(self, x: np.ndarray) -> VonMisesConjugateCoordinates:
+        """1 for the frame, cosine and sine."""
+        return VonMisesConjugateCoordinates(np.ones_like(x), np.cos(x), np.sin(x))
 
     def start_features(self, observations: np.ndarray, observed: np.ndarray) -> np.ndarray:
         """Cosines and sines of the angles."""
@@ -257,7 +241,7 @@ class VonMisesEmission(FeatureEmission):
         """Direction (state,) of the first feature, in (-pi, pi]."""
         return np.angle(np.exp(1j * draws["direction"][..., 0]).mean(0))
 
-    def _features(self, direction: Any, concentration: Any) -> dist.Distribution:
+    def feature_distribution(self, direction: Any, concentration: Any) -> dist.Distribution:
         return dist.VonMises(direction, concentration)
 
     def read(self, data: Trajectories) -> Array:
@@ -265,5 +249,4 @@ class VonMisesEmission(FeatureEmission):
         x = read_observations(data, self.num_features)
         fix = "give radians: np.deg2rad of degrees"
         refuse_angles(data, "and a VonMisesEmission takes radians", fix, only_degrees=True)
-        require_values(data, x, lambda x: np.abs(x) <= TURN, "is no angle from -2 pi to 2 pi", fix)
-        return x
+        return require_values(data, x, lambda x: np.abs(x) <= TURN, "is no angle from -2 pi to 2 pi", fix)

@@ -191,19 +191,22 @@ class AgentMarkov(ConjugateModel):
         if self.visited is not None and is_concrete(*jax.tree.leaves(self.visited)):
             check_visited(self, self.visited)
 
-    def bind(self, data: Trajectories) -> AgentMarkov:
-        """The model with the rows that these data need."""
+    def bind(self, data: Trajectories, like: Any = None) -> AgentMarkov:
+        """The model with the rows that these data need; ValueError where those of a bound model `like` are others."""
         steps = self._steps(data)
         visited = carried_rows(self, steps)
         refuse_changes(self, steps, visited)
-        return dataclasses.replace(self, visited=visited)
+        bound = dataclasses.replace(self, visited=visited)
+        if like is not None:
+            bound._check_continues(like)
+        return bound
 
     @property
     def is_bound(self) -> bool:
         """Whether the rows that the model carries are those of data."""
         return self.visited is not None
 
-    def check_continues(self, earlier: Any) -> None:
+    def _check_continues(self, earlier: Any) -> None:
         """Raise ValueError unless the blocks of `earlier` have rows of the same states and actions."""
         if not isinstance(earlier, AgentMarkov):
             raise ValueError(f"init is a result of {type(earlier).__name__}: give one of AgentMarkov")

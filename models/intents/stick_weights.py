@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
 
 from ethogram.models.families.conjugate_block import ConjugateBlock
@@ -63,8 +64,8 @@ class StickWeights(PointMass, ConjugateBlock):
     @classmethod
     def uniform(cls, truncation: int, gamma: Array, density: str) -> StickWeights:
         """Equal weights for `truncation` states and the rest."""
-        weights = jnp.full(truncation + 1, 1 / (truncation + 1), gamma.dtype)
-        return cls(weights, gamma, density)
+        weights = np.full(truncation + 1, 1 / (truncation + 1), gamma.dtype)
+        return cls(jax.device_put(weights), gamma, density)
 
     def log_density(self) -> Array:
         """Log prior density of the sticks in nats, relative to its largest; 0 for fixed weights."""

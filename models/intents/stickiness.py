@@ -33,7 +33,7 @@ import numpy as np
 from jax import Array, lax
 from jax.scipy.special import xlogy
 
-from ethogram.models.arguments import is_concrete, read_reals, require, require_one_of
+from ethogram.models.arguments import concretely, is_concrete, read_reals, require, require_one_of
 from ethogram.models.families.conjugate_block import ConjugateBlock
 from ethogram.models.families.polygamma import log_gamma_and_digamma
 from ethogram.models.intents.point_mass import PointMass
@@ -65,7 +65,8 @@ class StickinessPrior:
 
     def __post_init__(self):
         shape, rate = read_reals(shape=self.shape, rate=self.rate)
-        (start,) = read_reals(start=shape / rate if self.start is None else self.start)
+        mean = concretely(lambda xp, shape, rate: shape / rate, shape, rate)
+        (start,) = read_reals(start=mean if self.start is None else self.start)
         for name, value in {"shape": shape, "rate": rate, "start": start}.items():
             if value.ndim:
                 raise ValueError(f"{name} must be a scalar, not of shape {value.shape}")

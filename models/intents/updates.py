@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from ethogram.models.arguments import concretely
 from ethogram.models.families.constrained_dirichlet import ConstrainedDirichlet
 from ethogram.models.families.exponential_family import (
     Dirichlet,
@@ -34,6 +35,7 @@ from ethogram.models.quick_jit import quick_jit
 
 __all__ = [
     "LABEL_AXES",
+    "LEAST",
     "ROWS",
     "agent_tables",
     "divergence",
@@ -53,7 +55,6 @@ Blocks = dict[str, Any]
 LEAST = 1e-3
 """Smallest concentration as a share of the prior's, where a small step from a start leaves less."""
 
-
 ROWS = ("initial", "transition")
 """Blocks of rows over intents, around the shared weights."""
 
@@ -72,7 +73,7 @@ def start_weights(model: Any, number: int | None = None) -> StickWeights:
         return weights
     natural = np.full(model.truncation + 1, SMALLEST_WEIGHT)
     natural[[*range(number), -1]] = 1 / (number + 1)
-    return dataclasses.replace(weights, natural=jnp.asarray(natural, weights.natural.dtype))
+    return dataclasses.replace(weights, natural=jax.device_put(natural.astype(weights.natural.dtype)))
 
 
 def is_free(model: Any) -> bool:
@@ -92,45 +93,44 @@ def prior_given(model: Any, weights: Any, stickiness: Any = None) -> Blocks:
 
     Rows that never switch keep only their diagonal entry.
     """
-    found = _prior_given(model, model.rows_carried(), weights, stickiness)
-    return {name: found[name] for name in BLOCKS if name in found}  # jit sorts them, and starts draw in turn
+    found = concretely(_prior_given, model, model.rows_carried(), weights, stickiness)
+    return {name: found[name] for name in BLOCKS if name in found}  # JAX sorts them, and starts draw in turn
 
 
-@quick_jit
-def _prior_given(model: Any, rows: Any, weights: Any, stickiness: Any) -> Blocks:
+def _prior_given(xp: Any, model: Any, rows: Any, weights: Any, stickiness: Any) -> Blocks:
     count, points = model.truncation, {"weights": weights}
     if isinstance(model.stickiness, StickinessPrior):
         points["stickiness"] = stickiness = stickiness or Stickiness.at_start(model.stickiness)
     row = model.alpha * weights.natural
     kappa = stickiness_of(model, stickiness and stickiness.natural)
-    own = jnp.eye(count, count + 1, dtype=bool)
+    own = xp.eye(count, count + 1, dtype=bool)
     leaving = row if kappa is None else row + kappa * own
-    transition = jnp.broadcast_to(leaving, (rows.num_rows, count, count + 1))
+    transition = xp.broadcast_to(leaving, (rows.num_rows, count, count + 1))
     if model.constraints:
-        transition = jnp.where(rows.never[:, None, None] & ~own, 0, transition)
-    policy = jnp.broadcast_to(model.rho, (model.num_states, model.num_actions))[rows.states]
-    policy = jnp.broadcast_to(policy, (count, *policy.shape))
+        transition = xp.where(rows.never[:, None, None] & ~own, 0, transition)
+    policy = xp.broadcast_to(model.rho, (model.num_states, model.num_actions))[rows.states]
+    policy = xp.broadcast_to(policy, (count, *policy.shape))
     if rows.forbidden is not None:
-        policy = jnp.where(rows.forbidden, 0, policy)
+        policy = xp.where(rows.forbidden, 0, policy)
     keep = model.constraints is not None and model.constraints.concentration == "keep"
     return {
         **points,
         "initial": Dirichlet(DirichletCoordinates(row)),
-        "transition": _bounded(transition, rows.pair_bounds, keep),
-        "policy": _bounded(policy, rows.policy_bounds, keep),
+        "transition": _bounded(xp, transition, rows.pair_bounds, keep),
+        "policy": _bounded(xp, policy, rows.policy_bounds, keep),
     }
 
 
-def _bounded(concentration: Array, bounds: RowBounds | None, keep: bool) -> Dirichlet:
+def _bounded(xp: Any, concentration: Array, bounds: RowBounds | None, keep: bool) -> Dirichlet:
     """A block of rows; those with bounds start at a mean within them."""
     natural = DirichletCoordinates(concentration)
     if bounds is None:
         return Dirichlet(natural)
-    total = jnp.sum(concentration.reshape(-1, concentration.shape[-1])[bounds.rows], -1, keepdims=True)
+    total = xp.sum(concentration.reshape(-1, concentration.shape[-1])[bounds.rows], -1, keepdims=True)
     lower, upper, held = (
         x.astype(concentration.dtype) for x in (bounds.lower, bounds.upper, bounds.mean * total)
     )
-    solved = jnp.zeros(len(bounds.rows), bool)  # no projection yet
+    solved = xp.zeros(len(bounds.rows), bool)  # no projection yet
     return ConstrainedDirichlet(natural, held, solved, bounds.rows, lower, upper, keep)
 
 

@@ -58,7 +58,7 @@ from ethogram.models.emissions.emission import Emission
 from ethogram.models.families.exponential_family import ConjugateBlock, Known
 from ethogram.models.families.numpyro_sites import Zeros, by_site, sample_parameters, zeros_of
 from ethogram.models.label_permutations import is_exchangeable
-from ethogram.models.model_object import model_object, static_field
+from ethogram.models.model_object import computed_once, model_object, static_field
 from ethogram.models.printing import short_repr
 from ethogram.models.quick_jit import quick_jit
 from ethogram.models.roles.log_permanent import MAX_ROLES
@@ -137,7 +137,7 @@ class RoleHMM(ConjugateModel):
         count = self.num_roles
         require_integer("num_roles", count, 1)
         if not isinstance(self.emission, Emission):
-            raise TypeError(f"emission must be one of ethogram.models.emissions, not {self.emission!r}")
+            raise TypeError(f"emission must be of a subclass of Emission, not {self.emission!r}")
         require_one_of("exclusive", self.exclusive, tuple(COUPLINGS))
         if self.coupling.has_chain:
             for name, shape in {"initial": (count,), "transition": (count, count)}.items():
@@ -168,6 +168,10 @@ class RoleHMM(ConjugateModel):
 
     def prior(self) -> dict[str, ConjugateBlock]:
         """Conjugate blocks of the prior: ``initial``, ``transition`` (where roles change), and the emission's."""
+        return {**self._prior()}
+
+    @computed_once
+    def _prior(self) -> dict[str, ConjugateBlock]:
         blocks = self.emission.prior(self.num_roles)
         if not self.coupling.has_chain:
             return blocks
@@ -199,24 +203,18 @@ class RoleHMM(ConjugateModel):
                     "concentrations, or fewer roles"
                 )
 
-    def bind(self, data: Trajectories) -> RoleHMM:
-        """The model with the prior that its emission takes from these data."""
-        return self._with_emission(self.emission.bind(data, self.num_roles))
+    def bind(self, data: Trajectories, like: Any = None) -> RoleHMM:
+        """The model with the prior that its emission takes from these data, or that of the model `like`."""
+        emission = self.emission
+        if isinstance(like, RoleHMM) and type(like.emission) is type(emission):
+            emission = emission.with_prior_of(like.emission)
+        emission = emission.bind(data, self.num_roles)
+        return self if emission is self.emission else dataclasses.replace(self, emission=emission)
 
     @property
     def is_bound(self) -> bool:
         """Whether the density of the emission takes nothing from data, besides the parameters."""
         return not self.emission.observation_needs_data
-
-    def with_prior_of(self, earlier: Any) -> RoleHMM:
-        """The model with what its emission would take from the data taken from the emission of `earlier`."""
-        emission = getattr(earlier, "emission", None)
-        if emission is None or type(emission) is not type(self.emission):
-            return self
-        return self._with_emission(self.emission.with_prior_of(emission))
-
-    def _with_emission(self, emission: Emission) -> RoleHMM:
-        return self if emission is self.emission else dataclasses.replace(self, emission=emission)
 
     def arrange(self, data: Trajectories) -> ChainData | GroupedChains:
         """Data in the form of :meth:`log_normalizer`; every array leads with the sequence axis.

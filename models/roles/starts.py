@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -106,10 +107,20 @@ def frames_on_host(observations: Any) -> Any:
 def chosen_frames(observations: list[Any], chosen: list[np.ndarray]) -> Any:
     """The chosen frames (frame, ...) of all batches of arranged observations (sequence, time, ...)."""
     each = [
-        jax.tree.map(lambda x, some=some: x[some], frames_on_host(own))
+        jax.tree.map(lambda x, some=some: _chosen(x, some), frames_on_host(own))
         for own, some in zip(observations, chosen, strict=True)
     ]
-    return jax.tree.map(lambda *parts: np.concatenate(parts), *each)
+    return jax.tree.map(lambda *parts: _joined(parts), *each)
+
+
+def _chosen(x: np.ndarray, some: np.ndarray) -> np.ndarray:
+    """Frames (frame, ...) of an array (sequence, time, ...); without a copy where they are all."""
+    return x.reshape(-1, *x.shape[2:]) if some.all() else x[some]
+
+
+def _joined(parts: Sequence[np.ndarray]) -> np.ndarray:
+    """Parts one after another; a single one is not copied."""
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 def _nearest_prior(model: Any, chains: list[ChainData], labels: list[np.ndarray]) -> list[np.ndarray]:
@@ -145,14 +156,21 @@ def rough_labels(
     counts = [int(seen.sum()) for seen in observed]
     if sum(counts) == 0:
         return [rng.integers(num_roles, size=seen.shape) for seen in observed]
-    features = [
-        emission.start_features(frames_on_host(chain.observations), seen)[seen]
-        for chain, seen in zip(chains, observed, strict=True)
-    ]
-    sequence = np.repeat(
-        np.arange(sum(map(len, observed))), np.concatenate([s.sum(axis=1) for s in observed])
-    )
-    held = label_frames(rng, kind, np.concatenate(features), sequence, num_roles)
+    numbers = np.arange(sum(map(len, observed)), dtype=np.int32)
+    sequence = np.repeat(numbers, np.concatenate([seen.sum(axis=1) for seen in observed]))
+
+    def features() -> np.ndarray:
+        each = [
+            _chosen(emission.start_features(frames_on_host(chain.observations), seen), seen)
+            for chain, seen in zip(chains, observed, strict=True)
+        ]
+        return _joined(each)
+
+    held = label_frames(rng, kind, features(), sequence, num_roles)
+    if all(seen.all() for seen in observed):
+        shapes = [seen.shape for seen in observed]
+        parts = np.split(held, np.cumsum(counts)[:-1])
+        return [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
     labels = []
     for seen, own in zip(observed, np.split(held, np.cumsum(counts)[:-1]), strict=True):
         label = np.zeros(seen.shape, dtype=np.int64)
@@ -174,17 +192,29 @@ def label_frames(
     sequence : (frame,), the number of each frame's sequence, ascending.
     """
     require_one_of("kind", kind, START_KINDS)
-    spread = features.std(axis=0)
-    scaled = (features - features.mean(axis=0)) / np.where(spread > 0, spread, 1)
-    if kind == "kmeans++":
-        apart = apart_from_outliers(rng.spawn(1)[0], features, num_states)
-        found = [kmeans_plus_plus(rng, scaled, num_states), *apart]
-        centre, spread = without_tails(features)
-        points = (features - centre) / spread
-        return found[0] if not apart else max(found, key=lambda label: gaussian_score(points, label))
+    if kind == "segments":
+        return segments(rng, sequence, num_states)
     if kind == "sticky":
-        return sticky(rng, scaled, sequence, num_states)
-    return segments(rng, sequence, num_states)
+        return sticky(rng, unit_spread(features), sequence, num_states)
+    apart = apart_from_outliers(rng.spawn(1)[0], features, num_states)
+    found = [kmeans_plus_plus(rng, unit_spread(features), num_states), *apart]
+    if not apart:
+        return found[0]
+    points = scaled(features, *without_tails(features))
+    return max(found, key=lambda label: gaussian_score(points, label))
+
+
+def scaled(features: np.ndarray, centre: np.ndarray, spread: np.ndarray) -> np.ndarray:
+    """Features (frame, feature) less their centre, over their spread."""
+    points = features - centre
+    points /= spread
+    return points
+
+
+def unit_spread(features: np.ndarray) -> np.ndarray:
+    """Features (frame, feature) less their mean, over their standard deviation, where that is not 0."""
+    spread = features.std(axis=0)
+    return scaled(features, features.mean(axis=0), np.where(spread > 0, spread, 1))
 
 
 def kmeans_plus_plus(rng: np.random.Generator, points: np.ndarray, num_states: int) -> np.ndarray:
@@ -238,7 +268,10 @@ def gaussian_score(points: np.ndarray, label: np.ndarray) -> float:
 def without_tails(features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Medians (feature,), and standard deviations of the features without their tails, 1 where these are 0."""
     low, centre, high = np.quantile(features, (CLIP, 0.5, 1 - CLIP), axis=0)
-    spread = np.clip(features - centre, low - centre, high - centre).std(axis=0)
+    gap = features - centre
+    np.clip(gap, low - centre, high - centre, out=gap)
+    gap -= gap.mean(axis=0)
+    spread = np.sqrt(np.square(gap, out=gap).mean(axis=0))
     return centre, np.where(spread > 0, spread, 1)
 
 
@@ -268,11 +301,11 @@ def clusters_without_outliers(
     if count < 1 or len(features) < count:
         return None
     centre, spread = without_tails(features)
-    points = (features - centre) / spread
+    points = scaled(features, centre, spread)
     sample = points[rng.permutation(len(points))[:MAX_TRIMMED_FRAMES]]
     centres, limits = trimmed_clusters(rng, sample, count)
     label, distance = vq.vq(points, centres)
-    square = distance**2
+    square = np.square(distance, out=distance)
     outlying = square > limits[label]
     if np.sum(square, where=outlying) <= HEAVY * square.sum():
         return None

@@ -155,6 +155,10 @@ def _likelihood(model: Any, data: Trajectories, drawn: dict[str, Any]) -> Iterat
     if not overrides(model, "likelihood") or model.e_step.period > 1:
         return
     entries, parameters = model.entries(data), by_site(drawn)
+    distribution = model.likelihood(parameters, entries.batch)
+    if np.shape(entries.value) != distribution.shape():
+        yield f"has shape {distribution.shape()}, but data.{model.observed_site} has {np.shape(entries.value)}"
+        return
     each = np.asarray(_log_prob(model, parameters, entries.batch, entries.value))
     value = float(_local_step(model, _at(model, drawn), _arranged(model, data))[0])
     if _differs(each.sum(), value, 1e-7):
@@ -162,7 +166,7 @@ def _likelihood(model: Any, data: Trajectories, drawn: dict[str, Any]) -> Iterat
     longer = model.entries(_longer(data))
     if _differs(_log_prob(model, parameters, longer.batch, longer.value), each):
         yield "changes with other values beyond the lengths"
-    total = _over_values(model.likelihood(parameters, entries.batch), np.asarray(data.lengths))
+    total = _over_values(distribution, np.asarray(data.lengths))
     if total is not None and _differs(total, 1, 1e-6):
         yield f"probabilities of all values of the shortest sequence sum to {total:.6g}"
 

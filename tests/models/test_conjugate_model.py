@@ -41,8 +41,8 @@ def test_models_of_the_package_declare_what_they_are():
 def test_defaults():
     """Every hook but prior and log_normalizer may be left out."""
     coin, data = Coin(), object()
-    assert coin.check(data) is None and coin.check_continues(coin) is None
-    assert coin.bind(data) is coin and coin.is_bound
+    assert coin.check(data) is None and coin.is_bound
+    assert coin.bind(data) is coin and coin.bind(data, like=coin) is coin
     assert coin.arrange(data) is data and group_size(data) == 1
     assert coin.site_layout(data) == ({}, {}) and coin.needed_sites() == ()
     assert (coin.start_kinds, coin.observed_site, coin.label_dims) == (

@@ -1,4 +1,4 @@
-"""The model of the "Add a model" guide is an example that runs, and its test notices a wrong model."""
+"""Code of the guides is of examples that run, and the test of the model notices a wrong one."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ import pytest
 from examples import test_habit
 
 
-def test_the_guide_quotes_the_example(root):
+def test_the_guides_quote_the_examples(root):
     quoted = re.findall(
         r"^```python\n(.*?)^```$", (root / "CONTRIBUTING.md").read_text(encoding="utf-8"), re.M | re.S
     )
     assert quoted
-    assert all(block in (root / "examples" / "habit.py").read_text(encoding="utf-8") for block in quoted)
+    files = [
+        (root / "examples" / name).read_text(encoding="utf-8") for name in ("habit.py", "waiting_times.py")
+    ]
+    assert all(any(block in file for file in files) for block in quoted)
 
 
 @pytest.mark.slow

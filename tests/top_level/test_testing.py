@@ -77,6 +77,14 @@ class Swapped(Coin):
 
 
 @model_object
+class OtherShape(Coin):
+    """The distribution of one action, where the data have rows of them."""
+
+    def likelihood(self, parameters, batch):
+        return dist.Bernoulli(parameters["share"]).expand(batch.lengths.shape)
+
+
+@model_object
 class Unnormalised(Coin):
     """Both hooks leave the same constant out, which only enumeration finds."""
 
@@ -164,6 +172,7 @@ def test_a_model_that_is_no_model_object_is_named():
         (CountsPadding(), "arrange or log_normalizer: is .*, with other values beyond the lengths"),
         (CountsEmpty(), "arrange or log_normalizer: is .*, with empty sequences"),
         (Swapped(), "likelihood: is .*, and the log normaliser at the same parameters"),
+        (OtherShape(), r"likelihood: has shape \(2,\), but data.actions has \(2, 4\)"),
         (Unnormalised(), "likelihood: probabilities of all values of the shortest sequence sum to 4"),
         (Overshoots(), "save: the ELBO falls by"),
         (Undimensioned(), r"save: raises ValueError: dims\['share'\]"),

@@ -12,9 +12,9 @@ from ethogram.commands.process import importing, use_compilation_cache
 
 __all__ = ["EXTRAS", "REQUIRED", "add_parser", "diagnose", "run"]
 
-REQUIRED = ("ethogram", "jax", "jaxlib", "numpyro", "optax", "arviz")
+REQUIRED = ("ethogram", "jax", "jaxlib", "numpyro", "optax", "arviz", "pandas")
 EXTRAS = {
-    "behaviour": ("pandas", "sleap-io", "tables"),
+    "behaviour": ("sleap-io", "tables"),
     "imitation": ("scikit-learn",),
     "interactive": ("plotly",),
     "planning": ("pyRDDLGym", "rddlrepository"),

@@ -14,6 +14,7 @@ from ethogram.fits.methods import read_settings
 from ethogram.fits.systems import system_of
 from ethogram.inference.state_order import in_order
 from ethogram.models.arguments import require_key, require_one_of
+from ethogram.models.keys import split_key
 
 __all__ = ["fit"]
 
@@ -70,7 +71,7 @@ def fit(key: Array, model: Any, data: Any = None, method: str = "auto", **settin
     require_one_of("method", method, ("auto", *methods.by_name))
     name = methods.usual if method == "auto" else method
     read_settings(name, settings, methods.by_name[name].settings)
-    key_fit, key_draws = jax.random.split(key)
+    key_fit, key_draws = split_key(key)
     begin = time.perf_counter()
     result = jax.block_until_ready(methods.by_name[name].run(key_fit, model, data, settings))
     result = in_order(result, data)

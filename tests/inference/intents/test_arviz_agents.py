@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import arviz
 import numpy as np
 import pytest
 
 from ethogram.inference.conjugate.posterior import ConjugatePosterior
 from ethogram.inference.export import to_arviz
-from ethogram.models.families.exponential_family import Dirichlet, DirichletCoordinates
+from ethogram.models.families.constrained_dirichlet import ConstrainedDirichlet
+from ethogram.models.families.exponential_family import DirichletCoordinates
 
 pytestmark = pytest.mark.slow
 
@@ -20,9 +23,16 @@ def trees(fitted, rows):
     order = np.array([2, 0, 3, 1])
     whole = np.append(order, 4)
     places = {"initial": whole, "policy": order, "transition": (slice(None), order[:, None], whole)}
-    weights = result.posterior.blocks["weights"]
-    blocks = {"weights": type(weights)(np.asarray(weights.natural)[whole], weights.gamma, weights.density)}
-    blocks |= {name: Dirichlet(DirichletCoordinates(rows[name][place])) for name, place in places.items()}
+    blocks = dict(result.posterior.blocks)
+    blocks["weights"] = dataclasses.replace(
+        blocks["weights"], natural=np.asarray(blocks["weights"].natural)[whole]
+    )
+    for name, place in places.items():
+        natural = rows[name][place]
+        held = {}
+        if isinstance(blocks[name], ConstrainedDirichlet):
+            held["held"] = natural.reshape(-1, natural.shape[-1])[np.asarray(blocks[name].rows)]
+        blocks[name] = dataclasses.replace(blocks[name], natural=DirichletCoordinates(natural), **held)
     other = ConjugatePosterior(result.posterior.model, blocks)
     asked = {"num_draws": 400, "align": result}
     whole = to_arviz(other, data, log_likelihood="sequence", posterior_predictive=True, **asked)

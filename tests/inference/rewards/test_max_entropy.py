@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ethogram.inference.intents import intent_errors
+from benchmarks.papers.intent_errors import intent_errors
 from ethogram.inference.rewards.max_entropy import fit_max_entropy
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.intents import IntentAgent, roll_out

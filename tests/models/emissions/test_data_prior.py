@@ -135,7 +135,7 @@ def test_a_fit_continues_with_the_prior_it_began_with():
 
 def test_a_later_model_keeps_the_prior_of_an_earlier_one():
     bound = RoleHMM(2, GaussianEmission(2)).bind(simulated(0, offset=50.0)[0])
-    later = RoleHMM(2, GaussianEmission(2)).with_prior_of(bound).bind(simulated(1, offset=55.0)[0])
+    later = RoleHMM(2, GaussianEmission(2)).bind(simulated(1, offset=55.0)[0], like=bound)
     np.testing.assert_array_equal(later.emission.mean, bound.emission.mean)
     np.testing.assert_array_equal(later.emission.scale, bound.emission.scale)
     assert abs(float(later.emission.mean[0]) - 51.5) < 1

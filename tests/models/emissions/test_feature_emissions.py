@@ -360,3 +360,19 @@ def test_parts_of_a_product_keep_the_names_of_their_features():
     names = emission.site_coords(["step", "x", "y"])
     assert names == {"step_feature": ["step"], "pose_feature": ["x", "y"], "pose_next_feature": ["x", "y"]}
     assert emission.site_coords(None) == {}
+
+
+@pytest.mark.parametrize(
+    "emission",
+    [PoissonEmission(), BernoulliEmission(), BinomialEmission(3), GammaEmission(), VonMisesEmission()],
+    ids=lambda emission: type(emission).__name__,
+)
+def test_traced_data_are_read_by_traced_emissions(emission):
+    """As in NUTS; nothing is compiled."""
+    x = np.ones((2, 3, 1))
+    frames = jax.eval_shape(
+        lambda own, x: own.read(Trajectories.from_list(list(np.ones((2, 3, 1))))._replace(observations=x)),
+        emission,
+        x,
+    )
+    assert frames.shape == x.shape

@@ -40,7 +40,7 @@ HALF = np.array([[0.9, 0.2], [NAN, NAN]])
     ("settings", "error", "message"),
     [
         ({"num_roles": 0}, ValueError, "num_roles must be"),
-        ({"emission": None}, TypeError, "emission must be one of"),
+        ({"emission": None}, TypeError, "emission must be of a subclass of Emission"),
         ({"exclusive": "always"}, (ValueError, TypeError), "exclusive"),
         (EXCLUSIVE | {"initial": 1.0}, ValueError, "initial is not a parameter of exclusive='per_sequence'"),
         (EXCLUSIVE | {"transition": 1.0}, ValueError, "transition is not a parameter"),

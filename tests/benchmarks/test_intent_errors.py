@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ethogram.inference.intents import IntentErrors, intent_errors
+from benchmarks.papers.intent_errors import IntentErrors, intent_errors
 from ethogram.inference.roles.alignment import align_states
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.intents import IntentAgent

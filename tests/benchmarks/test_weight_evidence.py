@@ -7,7 +7,7 @@ import pytest
 from scipy import integrate, optimize, stats
 from scipy.special import gammaln, logsumexp
 
-from ethogram.inference.intents.weight_evidence import LEAST_COUNT, _log_integral, _row_terms
+from benchmarks.papers.weight_evidence import LEAST_COUNT, _log_integral, _row_terms
 from ethogram.models.intents.row_counts import CountedRows
 
 ALPHA, GAMMA, PAIRS = 3.0, 3.0, 60
