@@ -1,4 +1,4 @@
-"""Padded shapes: fits of data of different sizes share compiled programs.
+"""Padded shapes: fits, scores and states of data of different sizes share compiled programs.
 
 Compiling a fit costs seconds, a small fit takes milliseconds. The numbers of sequences and of steps are therefore
 rounded up: to powers of four in small data, more finely in larger data, not at all in large ones.
@@ -104,8 +104,7 @@ def padded_data(model: ConjugateModel, data: Trajectories) -> Trajectories:
     if group is not None and np.min(group) >= 0:
         counts = np.unique(np.asarray(group), return_counts=True)[1]
         size = int(counts[0]) if (counts == counts[0]).all() else 1
-    num_sequences, num_steps = np.shape(data.observed)
-    shape = padded_shape(num_sequences, num_steps, size)
+    shape = padded_shape(data.num_sequences, np.shape(data.observed)[1], size)
     added = np.arange(shape[0] - data.num_sequences, dtype=np.int32)
     if group is not None:
         group = np.append(group, np.max(group) + 1 + added // size)
