@@ -176,7 +176,7 @@ class Ascent:
         if len(elbo) == self.restarts:
             return np.fmax(elbo, floor) if np.isfinite(floor) else elbo
         row = np.full(self.restarts, floor, elbo.dtype)
-        row[0] = np.fmax(np.nanmax(elbo), floor)
+        row[0] = np.fmax.reduce([*elbo, floor])
         return row
 
     def _cut_off(
