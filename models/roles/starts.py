@@ -141,7 +141,7 @@ def _under_priors(model: Any, chain: ChainData) -> Any:
 
 
 def random_maps(rng: np.random.Generator, batch: GroupedChains, num_roles: int) -> np.ndarray:
-    """Labels (sequence, time) by one random map a group."""
+    """Labels (sequence, time) by one random map per group."""
     num_sequences, num_steps = batch.chains.observed.shape
     noise = rng.random((num_sequences // batch.num_agents, num_roles))
     roles = np.argsort(noise, axis=-1)[:, : batch.num_agents].reshape(-1, 1)
