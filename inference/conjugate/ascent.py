@@ -188,8 +188,6 @@ class Ascent:
         if left > 0:
             state, trace = self._iterate(problem, state, left, hopes, tol)
             self._record(None, trace, floor)
-        if state.iteration == 0:
-            return Ascended(state.blocks, state.elbo, state.active)
         # The compiled iterations again, whose step is dropped.
         everyone = state._replace(active=np.ones_like(state.active))
         elbo = self._iterate(problem, everyone, 1, (np.inf, -np.inf), tol)[0].elbo

@@ -247,7 +247,7 @@ def _result(
     # In a search the traces are those of the best fit so far, and those of its restarts end earlier.
     last = elbos if chosen == "restarts" or not pages.traces else np.fmax(elbos, pages.traces[-1])
     traces = np.stack([*pages.traces, last], axis=1)
-    trace = traces[at] if chosen == "restarts" else np.fmax.accumulate(traces.max(axis=0))
+    trace = traces[at] if chosen == "restarts" else np.fmax.accumulate(np.fmax.reduce(traces))
     elbos[at] = trace[-1]  # in a search, where rounding may have put an earlier one above it
     if ascends and may_not_fall(best.blocks):
         warn_of_falls(trace, problem.frames)

@@ -68,10 +68,9 @@ class Journal:
             finished.append([])
         outcome = function()
         self._numbers.pop()
-        if not self.closed:
-            del finished[depth + 1 :]
-            finished[depth].append(outcome)
-            self.pages = self.pages._replace(running=None)
+        if not self.closed:  # in one assignment, between which and others a search may be interrupted
+            finished = [*finished[:depth], [*finished[depth], outcome]]
+            self.pages = self.pages._replace(finished=finished, running=None)
         return outcome
 
     def advance(self, running: Any, steps: int, evaluated: list[int], traces: list[Any]) -> None:
@@ -96,3 +95,4 @@ class Journal:
         """Write the file for the last time: what comes later belongs to this run alone, not to a longer one."""
         self.write()
         self.closed = True
+        self.pages = self.pages._replace(running=None)

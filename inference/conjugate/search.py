@@ -103,7 +103,7 @@ def edit_search(ascend: Ascent, problem: Problem, blocks: Any, key: Array) -> Fo
         if not ascend.spent and np.isfinite(fit.elbo):
             edit = functools.partial(_edited, ascend, problem, folded_key(key, number), fit, fits[0].elbo)
             fits[number] = ascend.journal.call(edit)
-    best = max(fits, key=lambda fit: fit.elbo)
+    best = max(fits, key=_height)
     return _polished(ascend, problem, best), found.elbo
 
 
@@ -155,11 +155,11 @@ def _grown(
     if number > FEWEST:
         found = ascend(problem, blocks, limit=EARLY, floor=floor)
         early = [_reduced(ascend, problem, fit, floor) for fit in _fits(found)[:EARLIEST]]
-        early = sorted(early, key=lambda fit: -fit.elbo)[:BEST]
+        early = sorted(early, key=_height, reverse=True)[:BEST]
         blocks = stacked([fit.blocks for fit in early])
     found = ascend(problem, blocks, horizon=HORIZON, floor=floor)
     fits = [_reduced(ascend, problem, fit, floor) for fit in _fits(found)[:BEST]]
-    best = max([*fits, *([] if best is None else [best])], key=lambda fit: fit.elbo)
+    best = max([*fits, *([] if best is None else [best])], key=_height)
     restarts = len(jax.tree.leaves(starts(number))[0])
     elbos = np.full(restarts, best.elbo, found.elbo.dtype)
     elbos[: len(found.elbo)] = np.fmax(found.elbo, floor)
@@ -201,8 +201,8 @@ def _edited(ascend: Ascent, problem: Problem, key: Array, fit: Settled, floor: f
         if learned:
             found = [_reduced(ascend, problem, each, max(floor, fit.elbo)) for each in found]
         failures, number = failures + 1, number + 1
-        best = max(found, key=lambda each: each.elbo, default=fit)
-        if not ascend.spent and _rises(problem, best.elbo, fit.elbo):
+        best = max(found, key=_height, default=fit)
+        if _rises(problem, best.elbo, fit.elbo):
             after = ascend(problem, stacked([best.blocks]), floor=max(floor, best.elbo))
             fit, failures = _fits(after)[0]._replace(room=fit.room), 0
     return fit
@@ -343,6 +343,11 @@ def _rises(problem: Problem, elbo: Any, base: Any) -> bool:
     """Whether an ELBO lies above another by more than rounding."""
     least = max(LEAST_GAIN, 4 * rounding(problem))
     return bool(elbo > base + least * size_of(np.asarray(base), problem.frames))
+
+
+def _height(fit: Settled) -> float:
+    """The ELBO of a fit, which may be NaN, to sort by."""
+    return -np.inf if np.isnan(fit.elbo) else fit.elbo
 
 
 def rounding(problem: Problem) -> float:

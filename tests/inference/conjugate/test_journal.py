@@ -50,3 +50,12 @@ def test_a_stopped_search_makes_the_calls_that_are_left(tmp_path, every):
     again.write()
     with pytest.raises(ValueError, match="21 steps, more than num_steps=20"):
         Journal(path, lambda: "s", every, 20)
+
+
+def test_steps_that_ran_out_are_not_the_state_of_the_next_call():
+    """What a call left behind that was cut off, and inside calls that are made after it."""
+    journal = Journal(None, lambda: "s", 1, 100)
+    journal.advance("state", 3, [0], [0.0])
+    journal.close()
+    assert journal.call(lambda: journal.pages.running) is None
+    assert journal.pages.steps == 3 and journal.pages.finished[0] == []

@@ -12,6 +12,7 @@ from ethogram.inference.conjugate import ConjugatePosterior, ConjugateResult, Co
 from ethogram.inference.conjugate import search as search_module
 from ethogram.inference.conjugate.problem import make_problem
 from ethogram.inference.conjugate.search import Labelled, Settled, _labelled, reductions, splits
+from ethogram.inference.conjugate.steps import bounds
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.emissions import GaussianEmission
 from ethogram.models.families.exponential_family import Dirichlet, DirichletCoordinates
@@ -166,8 +167,13 @@ def test_as_many_intents_are_used_as_there_are(walks, monkeypatch):
     assert mass.shape == (4,) and (mass > 0.5).sum() == 3
     np.testing.assert_allclose(fit.elbo[-1], fit.restart_elbos.max(), rtol=1e-12)
     assert len(fit.elbo) == len(fit.evaluated) == fit.restart_traces.shape[1]
-    short = run(MODEL, walks, 60)
-    assert not short.converged and short.step <= 60
+    problem = make_problem(MODEL.bind(walks), walks)
+    for steps in (30, 36, 60, 100):  # those of the first restarts with three intents, and of edits
+        short = run(MODEL, walks, steps)
+        assert not short.converged and short.step <= steps
+        blocks = jax.tree.map(lambda x: np.asarray(x)[None], short.posterior.blocks)
+        (elbo,) = np.asarray(bounds(problem.model, blocks, problem.prior, problem.batches))
+        np.testing.assert_allclose(short.elbo[-1], elbo, rtol=1e-8)
 
 
 @pytest.mark.slow
