@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from ethogram.models.conjugate_model import ConjugateModel
+from ethogram.models.conjugate_model import ConjugateModel, Exportable
 from ethogram.models.data.trajectories import Trajectories
 
 __all__ = ["num_steps_of", "pad_batch", "padded_data", "padded_shape"]
@@ -92,13 +92,13 @@ def pad_batch(batch: Any, num_sequences: int, num_steps: int) -> Any:
     return jax.tree.map(padded, batch)
 
 
-def padded_data(model: ConjugateModel, data: Trajectories) -> Trajectories:
+def padded_data(model: Exportable, data: Trajectories) -> Trajectories:
     """Data in their padded shape, as those of a fit: scores and states of other sizes share compiled programs.
 
     Empty sequences are added at the end, in groups of their own, as large as the others where these have one size.
-    Data of models whose steps are costly stay as they are.
+    Data of models whose steps are costly stay as they are, as do those of models without conjugate blocks.
     """
-    if model.e_step.costly:
+    if not isinstance(model, ConjugateModel) or model.e_step.costly:
         return data
     size, group, agent = 1, data.group, data.agent
     if group is not None and np.min(group) >= 0:

@@ -434,6 +434,8 @@ class AgentMarkov(ConjugateModel):
         """
         trajectories.check(data)
         steps = self._steps(data)
+        for empty in np.flatnonzero(~steps.inside.any(axis=1))[:1]:
+            raise ValueError(f"data.lengths[{empty}] is 0: leave empty traces out")
         unread = self.stay_accuracy is None and data.stay is not None
         if unread and (np.asarray(data.stay)[steps.inside] >= 0).any():
             warn_user(
@@ -443,8 +445,6 @@ class AgentMarkov(ConjugateModel):
 
     def _steps(self, data: Trajectories) -> AgentSteps:
         steps = read_steps(data, self.num_states, self.num_actions, self.stay_accuracy is not None)
-        for empty in np.flatnonzero(~steps.inside.any(axis=1))[:1]:
-            raise ValueError(f"data.lengths[{empty}] is 0: leave empty traces out")
         return steps._replace(pair=np.zeros_like(steps.pair)) if self.rows == "shared" else steps
 
     def peers(self) -> dict[str, Any]:
