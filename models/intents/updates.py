@@ -121,7 +121,7 @@ def _prior_given(xp: Any, model: Any, rows: Any, weights: Any, stickiness: Any) 
     }
 
 
-def _bounded(xp: Any, concentration: Array, bounds: RowBounds | None, keep: bool) -> Dirichlet:
+def _bounded(xp: Any, concentration: Any, bounds: RowBounds | None, keep: bool) -> Dirichlet:
     """A block of rows; those with bounds start at a mean within them."""
     natural = DirichletCoordinates(concentration)
     if bounds is None:
