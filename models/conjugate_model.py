@@ -277,7 +277,7 @@ class ConjugateModel(Exportable, abc.ABC):
     def label_statistics(
         self, rng: np.random.Generator, labels: list[np.ndarray], batches: list[Any]
     ) -> dict[str, Any]:
-        """Statistics by block of labels (sequence, time), a state for every step of the batches, on the host."""
+        """Statistics by block, given labels (sequence, time) of every step of the batches; computed on the host."""
         raise NotImplementedError(f"{type(self).__name__} has no method label_statistics")
 
     def state_probabilities(self, expected: dict[str, Any], batch: Any) -> Array:
@@ -323,6 +323,10 @@ class ConjugateModel(Exportable, abc.ABC):
         data : of the fit.
         """
         return None
+
+    def step_potentials(self, expected: dict[str, Any], batch: Any) -> Array:
+        """Expected log likelihood (sequence, time, state) of every step; with it, paths are drawn by Gibbs sweeps."""
+        raise NotImplementedError(f"{type(self).__name__} has no method step_potentials")
 
     def state_mass(self, blocks: dict[str, ConjugateBlock]) -> Array:
         """Expected steps (state,) in every state, of blocks after a global step of size 1, to tell which are used."""

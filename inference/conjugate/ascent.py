@@ -19,7 +19,7 @@ from ethogram.inference.conjugate.steps import BLOCK, ascent_block, float_type, 
 __all__ = ["Ascended", "Ascent", "one_of", "order_of", "stacked"]
 
 
-Hopes = tuple[float, float]
+Target = tuple[float, float]
 """Iterations within which a restart must reach an ELBO, and this ELBO."""
 
 
@@ -135,7 +135,7 @@ class Ascent:
         state: AscentState,
         limit: int | None,
         floor: float,
-        hopes: Hopes,
+        target: Target,
         tol: float,
     ) -> Ascended:
         limits = np.inf if limit is None else limit
@@ -144,18 +144,18 @@ class Ascent:
             size = int(min(BLOCK - state.iteration % BLOCK, limits - state.iteration))
             left = self.num_steps - self.steps
             if left < size:
-                return self._cut_off(problem, state, left, floor, hopes, tol)
-            state, trace = self._iterate(problem, state, size, hopes, tol)
+                return self._cut_off(problem, state, left, floor, target, tol)
+            state, trace = self._iterate(problem, state, size, target, tol)
             self._record(state, trace, floor)
         return Ascended(state.blocks, state.elbo, state.active)
 
     def _iterate(
-        self, problem: Problem, state: AscentState, size: int, hopes: Hopes, tol: float
+        self, problem: Problem, state: AscentState, size: int, target: Target, tol: float
     ) -> tuple[AscentState, np.ndarray]:
         tols = np.full(len(state.elbo), tol, state.elbo.dtype)
         fixed = problem.model, state.blocks, problem.prior, problem.batches, state.local
         blocks, local, active, elbo, trace, done = ascent_block(
-            *fixed, state.active, state.elbo, state.iteration, size, tols, problem.frames, *hopes
+            *fixed, state.active, state.elbo, state.iteration, size, tols, problem.frames, *target
         )
         trace = np.asarray(trace)[: int(done)]
         if not self.journal.pages.evaluated and state.iteration == 0:
@@ -180,13 +180,13 @@ class Ascent:
         return row
 
     def _cut_off(
-        self, problem: Problem, state: AscentState, left: int, floor: float, hopes: Hopes, tol: float
+        self, problem: Problem, state: AscentState, left: int, floor: float, target: Target, tol: float
     ) -> Ascended:
         """Restarts after the steps that are left, with the ELBOs of their blocks."""
         self.journal.close()
         self.spent = True
         if left > 0:
-            state, trace = self._iterate(problem, state, left, hopes, tol)
+            state, trace = self._iterate(problem, state, left, target, tol)
             self._record(None, trace, floor)
         # The compiled iterations again, whose step is dropped.
         everyone = state._replace(active=np.ones_like(state.active))

@@ -5,7 +5,7 @@ A few exact iterations from each judge them, so that no bound has to be derived 
 is kept. Where the number of states that are used is learned, restarts use two states at first and one more each time
 until the best fit leaves two unused: the same fits with few states are found whatever the truncation, and a state that
 is not used costs no ELBO, only time. A fit with more states is reduced by merges and deletions before it has converged:
-in our measurements that finds better fits with few states than starts with few.
+in the labyrinth that found better fits with two states than starts with two (docs/architecture.md).
 
 Hughes, Stephenson, Sudderth (2015), "Scalable adaptation of state complexity for nonparametric hidden Markov models",
 for merges, deletions and splits.
@@ -160,8 +160,7 @@ def _grown(
     found = ascend(problem, blocks, horizon=HORIZON, floor=floor)
     fits = [_reduced(ascend, problem, fit, floor) for fit in _fits(found)[:BEST]]
     best = max([*fits, *([] if best is None else [best])], key=_height)
-    restarts = len(jax.tree.leaves(starts(number))[0])
-    elbos = np.full(restarts, best.elbo, found.elbo.dtype)
+    elbos = np.full(ascend.restarts, best.elbo, found.elbo.dtype)
     elbos[: len(found.elbo)] = np.fmax(found.elbo, floor)
     used = int(np.sum(_labelled(problem, best).mass > EMPTY)) if np.isfinite(best.elbo) else number
     return best._replace(room=room, used=used), elbos
@@ -230,11 +229,10 @@ def _judged(
     """
     if not proposals or ascend.spent:
         return []
-    host = jax.tree.map(np.asarray, problem.batches)
     dtype = float_type(problem.prior)
     each = []
     for number, labels in enumerate(proposals):
-        statistics = problem.model.label_statistics(np.random.default_rng(number), labels, host)
+        statistics = problem.model.label_statistics(np.random.default_rng(number), labels, problem.batches)
         statistics = jax.tree.map(lambda x: np.asarray(x, dtype), statistics)
         each.append(_updated(problem.model, problem.prior, statistics))
     unknown = np.full(len(each), -np.inf, dtype)

@@ -24,7 +24,14 @@ from ethogram.inference.conjugate.padded_shapes import num_steps_of
 from ethogram.inference.conjugate.problem import MAX_WASTE, Problem, arranged, is_small, padded, stripped
 from ethogram.inference.conjugate.search import Found, Settled
 from ethogram.inference.conjugate.step_sizes import step_size_at
-from ethogram.inference.conjugate.steps import BLOCK, bounds, full_steps, settled, stochastic_steps
+from ethogram.inference.conjugate.steps import (
+    BLOCK,
+    bounds,
+    float_type,
+    full_steps,
+    settled,
+    stochastic_steps,
+)
 from ethogram.models.arguments import require_integer
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.numpy_generator import key_words
@@ -105,11 +112,9 @@ def stochastic_search(
     restarts = jax.tree.leaves(blocks)[0].shape[0]
     state = journal.pages.running
     if state is None:
-        dtype = jax.tree.leaves(bounds.eval_shape(problem.model, blocks, problem.prior, problem.batches))[
-            0
-        ].dtype
+        unknown = np.full(restarts, -np.inf, float_type(blocks))
         sizes = step_size_at(steps.step_size, np.full(2, first_step))
-        state = StochasticState(blocks, np.full(restarts, -np.inf, dtype), np.ones(restarts, bool), sizes)
+        state = StochasticState(blocks, unknown, np.ones(restarts, bool), sizes)
     else:
         _check_sizes(journal, state, steps, first_step)
 

@@ -198,8 +198,8 @@ def _normals(mean: Any, covariance: Any, num_patterns: int | None) -> MarginalNo
 class MarginalNormal(dist.MultivariateNormal):
     """Multivariate normal distributions whose values are NaN in missing features: these are summed out.
 
-    Samples have all features. Covariances are factored once for every set of missing features. Frames are whitened, and
-    not expanded into squares, which in single precision loses 3 to 4 digits 100 standard deviations from the origin.
+    Samples have all features. Covariances are factored once per set of missing features. Frames are whitened: expanded
+    squares lose 2 digits in single precision 100 standard deviations from the origin.
 
     Parameters
     ----------
