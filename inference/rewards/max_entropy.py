@@ -38,11 +38,11 @@ from ethogram.models.arguments import (
 from ethogram.models.data import trajectories
 from ethogram.models.data.state_action_steps import read_steps
 from ethogram.models.data.trajectories import Trajectories
+from ethogram.models.mdps.demonstrations import demonstration_counts, require_possible
 from ethogram.models.mdps.mdp import MDP
-from ethogram.models.mdps.policy_values import read_interest
 from ethogram.models.mdps.soft_curvature import likelihood_curvature
-from ethogram.models.mdps.soft_policy import demonstration_counts, require_possible
-from ethogram.models.mdps.soft_values import soft_values
+from ethogram.models.mdps.tabular import require_discounted
+from ethogram.models.mdps.values import soft_values
 from ethogram.models.printing import short_repr
 
 __all__ = ["MaxEntropyFit", "fit_max_entropy"]
@@ -212,7 +212,7 @@ def _fit_infinite(
 ) -> MaxEntropyFit:
     from scipy.optimize import minimize
 
-    read_interest(mdp)
+    require_discounted(mdp)
     counts = demonstration_counts(mdp, demonstrations)
     table = np.eye(mdp.num_states) if features is None else features
     scaled, scale = (table, np.ones(mdp.num_states)) if features is None else _scaled(table)
