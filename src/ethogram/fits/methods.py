@@ -152,7 +152,7 @@ MODE = _by_algorithm(
     "hyper", "start", "num_steps", "num_draws", "num_evaluations", "num_restarts", "tol", "checkpoint",
 )  # fmt: skip
 REWARD = _by_algorithm("prior") | MODE
-MAX_ENTROPY = _by_algorithm("features", "horizon", "penalty", "num_steps", "step_size")
+MAX_ENTROPY = _by_algorithm("features", "horizon", "penalty", "num_steps")
 QUERY = _by_algorithm("time_limit", "max_steps", "callback", "clock", "most_cells", "smoothed_score")
 
 
