@@ -16,7 +16,7 @@ import numpyro.distributions as dist
 import pytest
 from numpyro.infer import Trace_ELBO
 
-from ethogram.domains import toy_mdps
+from ethogram.domains import small_mdps
 from ethogram.inference.rewards.gaussian import Normals, RewardGaussian, bound, natural_step
 from ethogram.inference.rewards.reward_guide import RewardGuide
 from ethogram.models.rewards.gp_irl import GPIRL
@@ -33,7 +33,7 @@ LOWER = np.tril_indices(3)
 
 def model(**settings):
     """The three-state world, with log-normal priors of scale and relevance."""
-    world = toy_mdps.three_state()
+    world = small_mdps.three_state()
     np.testing.assert_array_equal(world.transitions.next_state, NEXT)
     priors = {"scale_prior": dist.LogNormal(np.log(5.0), 1.0), "relevance_prior": dist.LogNormal(0.0, 1.0)}
     return GPIRL(world, FEATURES, noise=NOISE, **priors, **settings)
@@ -161,7 +161,7 @@ def test_a_natural_step_is_its_formula_whatever_the_rationality():
     mean = MEAN + size * np.linalg.solve(precision, gradient - MEAN)
     with jax.enable_x64(True):
         fixed = {"scale_prior": hyper[0], "relevance_prior": hyper[1], "rationality": rationality}
-        ours = GPIRL(toy_mdps.three_state(), FEATURES, noise=NOISE, **fixed)
+        ours = GPIRL(small_mdps.three_state(), FEATURES, noise=NOISE, **fixed)
         q = RewardGaussian(MEAN[None], ROOT[None], np.zeros(0), np.zeros(0))
         draws = Normals(normals[:, None], None, np.zeros((2, 0)))
         found = jax.tree.map(np.asarray, natural_step(ours, q, COUNTS.astype(float)[None], draws, size))
@@ -221,7 +221,7 @@ def test_gradient_in_a_root_of_low_rank():
         return weights @ of_rewards(rewards)[0] - standard_divergence(MEAN, root)
 
     with jax.enable_x64(True):
-        ours = GPIRL(toy_mdps.three_state(), FEATURES, noise=NOISE, scale_prior=5.0, relevance_prior=1.5)
+        ours = GPIRL(small_mdps.three_state(), FEATURES, noise=NOISE, scale_prior=5.0, relevance_prior=1.5)
         guide, loss = RewardGuide(ours, rank=2), Trace_ELBO(num_particles=1000)
         at = {"mean": MEAN, "factor": factor, "deviation": deviation}
         gradient = jax.jit(jax.grad(lambda at, key: -loss.loss(key, at, ours, guide, COUNTS)))
