@@ -17,10 +17,11 @@ from ethogram.inference.rewards.intent_posterior import (
 )
 from ethogram.inference.rewards.max_entropy import MaxEntropyFit, fit_max_entropy
 from ethogram.inference.rewards.predictions import (
+    PolicySummary,
     RewardPrediction,
     RewardTransfer,
-    ThreePolicies,
     difference_coverage,
+    feature_rewards,
     policies,
     predict_reward,
     transfer_reward,
@@ -33,6 +34,7 @@ __all__ = [
     "IntentPosterior",
     "MaxEntropyFit",
     "PolicyScore",
+    "PolicySummary",
     "PredictiveAgent",
     "RewardFit",
     "RewardGuide",
@@ -40,8 +42,8 @@ __all__ = [
     "RewardPosterior",
     "RewardPrediction",
     "RewardTransfer",
-    "ThreePolicies",
     "difference_coverage",
+    "feature_rewards",
     "fit_max_entropy",
     "fit_reward",
     "heldout_policy_scores",
