@@ -57,7 +57,7 @@ class IntentPosterior:
             raise ValueError(f"chain has {sorted(self.chain)}: give the blocks initial and transition")
         if not is_concrete(*jax.tree.leaves((self.rewards.mean, self.chain))):
             return
-        count = len(self.rewards.mean) if np.ndim(self.rewards.mean) == 2 else 1
+        count = np.shape(self.rewards.mean)[1]
         for name, shape in {"initial": (count,), "transition": (count, count)}.items():
             require_finite(f"chain[{name!r}]", self.chain[name])
             found = np.shape(self.chain[name].natural.concentration)

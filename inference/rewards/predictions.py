@@ -19,7 +19,7 @@ from jaxtyping import Float
 from numpy.typing import ArrayLike
 
 from ethogram.inference.convergence import grouped_draws, warn_of_convergence
-from ethogram.inference.rewards.gaussian import white_root
+from ethogram.inference.rewards.gaussian_vi import whitening_root
 from ethogram.models.arguments import Reals, concretely, read_features, read_reals, require_key
 from ethogram.models.mdps.mdp import MDP
 from ethogram.models.mdps.optimal_values import optimal_values
@@ -143,7 +143,7 @@ def _predicted(
 
     def matrices(scale, relevance):
         """Weights (point, known) of the mean, standard deviations (point,), and a root of the covariance or None."""
-        low = white_root(model, scale, relevance)
+        low = whitening_root(model, scale, relevance)
         cross = reward_kernel.cross_covariance(points, features, scale, relevance, noise)
         half = solve_triangular(low, cross, lower=True)
         weights = half.T if white else solve_triangular(low, half, lower=True, trans=1).T

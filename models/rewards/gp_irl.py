@@ -61,6 +61,9 @@ from ethogram.models.rewards.reward_settings import (
 
 __all__ = ["GPIRL", "SimulatedRewards"]
 
+TOGETHER_AT_MOST = 128
+"""Number of states up to which the agents of several rewards are computed together."""
+
 
 @short_repr
 class SimulatedRewards(NamedTuple):
@@ -262,6 +265,26 @@ class GPIRL(Exportable):
         times = self.rationality if rationality is None else rationality
         shape = (*reward.shape[:-1], self.mdp.num_states, *(self.features.shape[1:-1] or (1,)))
         return soft_values(self.mdp, (times * reward).reshape(shape), pairs=self.features.ndim == 3)
+
+    def count_log_likelihood(
+        self, reward: Array, counts: Array, rationality: Any = None
+    ) -> Float[Array, "*batch"]:
+        """Log likelihood (...) of counts (..., state, action) under rewards (..., point) and one rationality."""
+        acted = (self.rationality if rationality is None else rationality) * reward
+        if reward.ndim == 1 or self.mdp.num_states <= TOGETHER_AT_MOST:
+            return self._count_log_likelihood(acted, counts)
+        # One after the other, since policies of all draws would take more memory than everything else.
+        one = jax.checkpoint(self._count_log_likelihood)
+        if counts.ndim == 2:
+            return jax.lax.map(lambda r: one(r, counts), acted)
+        each = jax.lax.map(
+            lambda x: jax.lax.map(lambda r: one(r, x[1]), x[0]), (jnp.moveaxis(acted, -2, 0), counts)
+        )
+        return jnp.moveaxis(each, 0, -1)
+
+    def _count_log_likelihood(self, acted: Array, counts: Array) -> Array:
+        log_policy = self.agent(acted, 1).log_policy
+        return jnp.sum(jnp.where(counts > 0, counts * jnp.where(counts > 0, log_policy, 0), 0), (-2, -1))
 
     def __call__(self, demonstrations: Any = None, *, condition: bool = True) -> None:
         """Sample hyper-parameters and rewards, and demonstrations given them.
