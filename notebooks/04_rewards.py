@@ -27,7 +27,7 @@ import numpy as np
 
 import ethogram
 from ethogram import plots
-from ethogram.domains import objectworld, rust_bus, toy_mdps
+from ethogram.domains import objectworld, rust_bus, small_mdps
 from ethogram.inference.rewards import (
     difference_coverage,
     feature_rewards,
@@ -54,8 +54,8 @@ BUS_STEPS = 200
 # variational inference and NUTS should agree with the grid.
 
 # %%
-world = toy_mdps.three_state()
-moves = toy_mdps.three_state_demonstrations(1, 1)
+world = small_mdps.three_state()
+moves = small_mdps.three_state_demonstrations(1, 1)
 small = ethogram.GPIRL(world, [[1.0], [2.0], [3.0]], scale_prior=5.0, relevance_prior=1.0)
 
 fit = ethogram.fit(jax.random.key(0), small, moves, progress_bar=False)

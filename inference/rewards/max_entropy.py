@@ -37,11 +37,11 @@ from ethogram.models.arguments import (
 from ethogram.models.data import trajectories
 from ethogram.models.data.state_action_steps import read_steps
 from ethogram.models.data.trajectories import Trajectories
+from ethogram.models.mdps.demonstrations import demonstration_counts, require_possible
 from ethogram.models.mdps.mdp import MDP
-from ethogram.models.mdps.policy_values import read_interest
 from ethogram.models.mdps.soft_curvature import likelihood_curvature
-from ethogram.models.mdps.soft_policy import demonstration_counts, require_possible
-from ethogram.models.mdps.soft_values import soft_values
+from ethogram.models.mdps.tabular import require_discounted
+from ethogram.models.mdps.values import soft_values
 from ethogram.models.printing import short_repr
 from ethogram.models.quick_jit import quick_jit
 
@@ -135,7 +135,7 @@ def fit_max_entropy(
     require_integer("num_steps", num_steps, 1)
     table = None if features is None else _read_features(mdp, features, horizon)
     if horizon == "infinite":
-        read_interest(mdp)
+        require_discounted(mdp)
         data: Any = (demonstration_counts(mdp, demonstrations),)
     elif float(mdp.discount) != 1:
         raise ValueError(

@@ -123,7 +123,7 @@ REFRESH = _by_algorithm("num_steps", "restarts") | {  # the chains start after t
     "checkpoint": _optional(lambda name, value: check_path(value)),
 }
 IMITATION = _by_algorithm(
-    "policy", "world", "expert", "rounds", "horizon", "choose", "evaluation_games", "fit_steps", "restarts",
+    "policy", "world", "expert", "rounds", "horizon", "deterministic", "evaluation_games", "fit_steps", "restarts",
     "checkpoint",
 )  # fmt: skip
 SAMPLING = {

@@ -11,7 +11,7 @@ from numpyro.infer.autoguide import AutoLowRankMultivariateNormal
 from numpyro.optim import Adam
 
 import ethogram
-from ethogram.domains import toy_mdps
+from ethogram.domains import small_mdps
 from ethogram.inference.rewards import gaussian_vi
 from ethogram.inference.rewards.fit_reward import fit_reward
 from ethogram.inference.rewards.predictions import (
@@ -22,13 +22,13 @@ from ethogram.inference.rewards.predictions import (
 from ethogram.inference.rewards.levine import levine_map
 from ethogram.inference.rewards.reward_posterior import RewardPosterior
 from ethogram.models.data.trajectories import Trajectories
+from ethogram.models.mdps.demonstrations import demonstration_counts
 from ethogram.models.mdps.mdp import MDP
-from ethogram.models.mdps.soft_policy import demonstration_counts
-from ethogram.models.mdps.soft_values import soft_values
+from ethogram.models.mdps.values import soft_values
 from ethogram.models.rewards.gp_irl import GPIRL
 
 FEATURES = np.array([[1.0], [2.0], [3.0]])
-DATA = toy_mdps.three_state_demonstrations(1, 1)
+DATA = small_mdps.three_state_demonstrations(1, 1)
 EVIDENCE = -1.3577403816
 BEST_GAUSSIAN = -1.3686171707
 """Of rewards of inducing points at all three states, scale 5 and relevance 1, by quadrature."""
@@ -36,7 +36,7 @@ BEST_GAUSSIAN = -1.3686171707
 
 def three_state(**settings):
     return GPIRL(
-        toy_mdps.three_state(), FEATURES, **({"scale_prior": 5.0, "relevance_prior": 1.0} | settings)
+        small_mdps.three_state(), FEATURES, **({"scale_prior": 5.0, "relevance_prior": 1.0} | settings)
     )
 
 
