@@ -85,7 +85,7 @@ class NodeFit(NamedTuple):
 
 
 class RewardSearchState(NamedTuple):
-    """State of a search: the values that were visited, in order, and the natural-gradient steps of the one that runs."""
+    """State of a search: the values that were visited, in order, and the steps of the one that runs."""
 
     fits: list[NodeFit]
     running: VIState | None
@@ -119,10 +119,10 @@ def fit_reward(
     model : a `GPIRL`.
     demonstrations : `Trajectories` with states and actions, or counts (state, action).
     method : ``"natural_gradient"``; ``"laplace"``, Laplace's approximation; or ``"map"``, the posterior mode.
-    hyper : treatment of the hyper-parameters that have priors: ``"integrated"``, with a Gaussian q(w) at each of up to 21
-        nodes around their mode (of more than three features the relevances that matter, at most three; the others are
-        held at `start`); ``"point"``, at that mode; or ``"fixed"`` at their initial values, all that ``"laplace"`` and
-        ``"map"`` take. Default: integrated; with several intents, which take the other two only, a point.
+    hyper : treatment of the hyper-parameters that have priors: ``"integrated"``, with a Gaussian q(w) at each of up to
+        21 nodes around their mode (of more than three features the relevances that matter, at most three; the others
+        are held at `start`); ``"point"``, at that mode; or ``"fixed"`` at their initial values, all that ``"laplace"``
+        and ``"map"`` take. Default: integrated; with several intents, which take the other two only, a point.
     start : initial hyper-parameters ``{"scale": ..., "relevance": ...}``, all that have priors. Default: prior medians
         for up to three features; for more, Levine's estimate, and for rewards of pairs, where there is none, the end of
         a short search from equal relevances.
@@ -335,8 +335,8 @@ def node_fits(
         if not np.array_equal(near, log_hyper):
             q = gaussian_vi.transport(model, q, near, log_hyper)
         found = gaussian_vi.maximize_elbo(
-            key, model, counts, log_hyper, q, fixed, num_steps=settings.num_steps, num_draws=settings.num_draws, tol=tol,
-            state=progress.take_running(), callback=progress.after_step,
+            key, model, counts, log_hyper, q, fixed, num_steps=settings.num_steps, num_draws=settings.num_draws,
+            tol=tol, state=progress.take_running(), callback=progress.after_step,
         )  # fmt: skip
         gradient = np.zeros(len(log_hyper))
         if len(active):
@@ -352,7 +352,7 @@ def node_fits(
 
 
 class _Progress:
-    """The progress bar of a search, and its checkpoint, which is written after steps of a single fit, or after fits."""
+    """Progress bar of a search, and its checkpoint, which is written after steps of a single fit, or after fits."""
 
     def __init__(
         self, shown: bool, save: Callable[[RewardSearchState], None], state: RewardSearchState, single: bool

@@ -1,6 +1,6 @@
-r"""Gaussian posterior of rewards at fixed hyper-parameters: Laplace's approximation, then natural-gradient VI.
+r"""Gaussian posterior of rewards at given hyper-parameters: Laplace's approximation, then natural-gradient VI.
 
-q is Gaussian over the standard normal variables w of each reward :math:`r = A_\eta w + C_\eta e`, and e keeps its prior:
+q is Gaussian over the standard normal variables w of each reward :math:`r = A_\eta w + C_\eta e`; e keeps its prior:
 
 .. math:: L(\eta) = E_q[\ln p(D \mid r)] - KL(q(w) \| N(0, I)) + \ln p(\eta)
 
@@ -10,9 +10,10 @@ A natural-gradient step, with gradients g and Hessians H of the log likelihood a
           m \leftarrow m + a\, P^{-1} (E[A^\top g] - m)
 
 Stochastic gradients of the ELBO leave good starts for worse ones, and do not converge from the prior; exact Hessians
-need a dozen draws where Stein's identity needs thousands. Each step has fresh draws and the size :math:`1 / (1 + n)`, so
-that precision and mean average over the draws so far. A step that lowers the ELBO on the fixed draws by more than their
-noise is tried again at half the size. The step counter n is frozen while the ELBO improves quickly.
+need a dozen draws where Stein's identity needs thousands. Each step has fresh draws and the size
+:math:`1 / (1 + n)`, so that precision and mean average over the draws so far. A step that lowers the ELBO on the fixed
+draws by more than their noise is tried again at half the size. The step counter n is frozen while the ELBO improves
+quickly.
 
 What the average of n steps still lacks is what it has gained since half of them: the noise of a mean of n falls as 1/n.
 The gain of a single step is n times smaller, and no measure of what is left. A gain may be small by chance, so that the
@@ -48,15 +49,20 @@ __all__ = [
     "BaseDraws",
     "Gaussian",
     "Laplace",
+    "PosteriorMode",
     "VIState",
     "base_draws",
+    "bounded_inverse",
+    "convergence_status",
     "divergence",
     "elbo",
     "evidence_gradient",
     "init",
     "laplace",
     "maximize_elbo",
+    "mean_derivatives",
     "natural_step",
+    "posterior_mode",
     "reward_map",
     "rewards_at",
     "standard_error",
@@ -302,7 +308,7 @@ def elbo(
 def natural_step(
     model: GPIRL, counts: Any, log_hyper: Any, q: Gaussian, draws: BaseDraws, step_size: float
 ) -> Gaussian:
-    """q after one natural-gradient step."""
+    """Q after one natural-gradient step."""
     means, roots = [], []
     for number, (mean, root) in enumerate(zip(q.mean, q.root, strict=True)):
         latent = mean + draws.latent[:, number] @ root.T
@@ -342,7 +348,7 @@ _compiled_transport = quick_jit(_transport, calls=_work, static_argnames="bounde
 
 
 def transport(model: GPIRL, q: Gaussian, log_hyper: Any, new: Any) -> Gaussian:
-    """q at other logarithms of hyper-parameters, with what the data say of the rewards held.
+    """Q at other logarithms of hyper-parameters, with what the data say of the rewards held.
 
     That is q over the prior, a Gaussian function of the rewards that w whitens; it meets the prior at the others. Where
     the data say little, w keeps its distribution, and where they say all, the rewards.
@@ -419,22 +425,36 @@ def step(
     quick = state.num_averaged > MIN_KEPT and gain > max(tol, 2 * error)
     waits = quick and step_gain > max(tol / 4, 2 * step_error)
     moved = moved._replace(num_averaged=state.num_averaged + (not waits))
-    return moved._replace(status=convergence_status(moved, tol))
+    return moved._replace(status=_status(moved, tol))
 
 
-def convergence_status(state: VIState, tol: float) -> Status:
-    """What speaks against convergence within `tol` nats, if anything does."""
-    if state.steps < 2 * MIN_KEPT or len(state.at_draws) <= MIN_KEPT:
+def _status(state: VIState, tol: float) -> Status:
+    return convergence_status(
+        state.at_draws, state.steps, state.num_averaged, state.step_scale, state.remaining_nats, tol
+    )
+
+
+def convergence_status(
+    at_draws: list[Any], steps: int, num_averaged: float, step_scale: float, remaining_nats: float, tol: float
+) -> Status:
+    """What speaks against convergence within `tol` nats, if anything does.
+
+    Parameters
+    ----------
+    at_draws : the latest ELBOs by draw, on common draws; what the last has gained over the first is judged.
+    steps, num_averaged, step_scale, remaining_nats : as in `VIState`.
+    """
+    if steps < 2 * MIN_KEPT or len(at_draws) <= MIN_KEPT:
         return Status.TOO_FEW_STEPS
-    gain, error = _gain(state.at_draws[0], state.at_draws[-1])
+    gain, error = _gain(at_draws[0], at_draws[-1])
     if not np.isfinite(gain):
         return Status.NOT_FINITE
     if abs(gain) + error <= tol:
-        if state.step_scale < 1:
+        if step_scale < 1:
             return Status.ELBO_FELL
-        if state.num_averaged < 2 * MIN_KEPT:
+        if num_averaged < 2 * MIN_KEPT:
             return Status.TOO_FEW_STEPS
-        return Status.CONVERGED if state.remaining_nats <= tol else Status.UNSETTLED
+        return Status.CONVERGED if remaining_nats <= tol else Status.UNSETTLED
     if abs(gain) <= 2 * error:
         return Status.NOISY
     return Status.ELBO_RISING if gain > 0 else Status.ELBO_FELL
@@ -461,7 +481,7 @@ def maximize_elbo(
     if state is None:
         state = init(model, counts, log_hyper, q, fixed)
     if state.status == Status.CONVERGED:
-        state = state._replace(status=convergence_status(state, tol))
+        state = state._replace(status=_status(state, tol))
     while state.steps < num_steps and state.status != Status.CONVERGED:
         draws = base_draws(numpy_generator(key, state.steps), model, len(state.q.mean), num_draws)
         state = step(model, counts, log_hyper, state, draws, fixed, tol)

@@ -236,19 +236,18 @@ class IntentSearch(NamedTuple):
 def check_saved_intents(path: str, search: IntentSearch, state: IntentSearchState) -> None:
     """Raise a ValueError, which names the file, where the numbers of a checkpoint are damaged."""
     try:
-        for number, climb in enumerate(state.climbs):
-            if True:
-                require_integer("step", climb.step, 0)
-                require_key(climb.key, "key")
-                shape = (search.num_intents, *search.base.counts.shape[1:])
-                if np.shape(climb.counts) != shape or not np.isfinite(np.asarray(climb.counts)).all():
-                    raise ValueError(
-                        f"counts has shape {np.shape(climb.counts)}, or is not finite: expected {shape}"
-                    )
-                for q in (climb.q, climb.best):
-                    RewardPosterior(search.base.model, *(np.asarray(x)[None] for x in q[:3]), np.zeros(1))
-                if np.isnan(climb.trace).any() or len(climb.trace) != climb.step + 1:
-                    raise ValueError("trace has NaN, or another length than the steps")
+        for climb in state.climbs:
+            require_integer("step", climb.step, 0)
+            require_key(climb.key, "key")
+            shape = (search.num_intents, *search.base.counts.shape[1:])
+            if np.shape(climb.counts) != shape or not np.isfinite(np.asarray(climb.counts)).all():
+                raise ValueError(
+                    f"counts has shape {np.shape(climb.counts)}, or is not finite: expected {shape}"
+                )
+            for q in (climb.q, climb.best):
+                RewardPosterior(search.base.model, *(np.asarray(x)[None] for x in q[:3]), np.zeros(1))
+            if np.isnan(climb.trace).any() or len(climb.trace) != climb.step + 1:
+                raise ValueError("trace has NaN, or another length than the steps")
     except (TypeError, ValueError) as error:
         raise ValueError(f"{path} is damaged: {error}; {CURE}") from error
 

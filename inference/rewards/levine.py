@@ -81,7 +81,7 @@ class LevineEstimate(NamedTuple):
         """Name of the algorithm."""
         return "levine"
 
-    def mean_sites(self) -> dict[str, Array]:
+    def mean(self) -> dict[str, Array]:
         """Sites of the model at the estimate."""
         model = self.model
         reward = jnp.asarray(self.reward.ravel(), model.dtype)
@@ -90,7 +90,7 @@ class LevineEstimate(NamedTuple):
 
     def draws_for_export(self, key: Array, num_draws: int) -> Draws:
         """The estimate, repeated, in one chain."""
-        sites = {name: np.broadcast_to(x, (num_draws, *np.shape(x))) for name, x in self.mean_sites().items()}
+        sites = {name: np.broadcast_to(x, (num_draws, *np.shape(x))) for name, x in self.mean().items()}
         attributes = {
             "method": self.method,
             "converged": int(self.converged),

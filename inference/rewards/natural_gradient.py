@@ -18,7 +18,7 @@ import numpy as np
 import numpyro.distributions as dist
 from jax import Array
 
-from ethogram.inference.checkpoint import CURE, refuse_longer
+from ethogram.inference.checkpoint import refuse_longer
 from ethogram.inference.rewards.gaussian import (
     Normals,
     RewardGaussian,
@@ -26,15 +26,12 @@ from ethogram.inference.rewards.gaussian import (
     free_hypers,
     hyper_priors,
     reward_map_of,
-    white_share_at,
 )
-from ethogram.inference.rewards.natural_steps import Climb, begin_climb, climb, first_moments, standard_error
+from ethogram.inference.rewards.natural_steps import Climb, begin_climb, climb
 from ethogram.inference.rewards.posterior_mode import levine_mode, posterior_mode
-from ethogram.models.arguments import require_integer, require_key
 from ethogram.models.held_warnings import import_quietly
 from ethogram.models.mdps.soft_curvature import likelihood_curvature
 from ethogram.models.rewards.gp_irl import GPIRL
-from ethogram.models.rewards.kernel import white_share
 from ethogram.models.rewards.reward_settings import FEW_FEATURES
 
 __all__ = ["RewardSearch"]

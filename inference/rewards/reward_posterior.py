@@ -42,17 +42,17 @@ class RewardPosterior:
     Parameters
     ----------
     model : the model object that was fitted.
-    mean : (node, reward, w), of the standard normal variables of each reward: of experts, of intents, or of one.
-    root : (node, reward, w, w), Cholesky factors of their covariances; zero for a point, whose rewards of states that
-        are not inducing points keep the noise of the prior.
+    latent_mean : (node, reward, w), of the standard normal variables of each reward: of experts, intents, or one.
+    latent_root : (node, reward, w, w), Cholesky factors of their covariances; zero for a point, whose rewards of states
+        that are not inducing points keep the noise of the prior.
     log_hyper : (node, hyper), logarithms of the hyper-parameters that have priors.
     log_weights : (node,), logarithms of the weights of the nodes.
     method : that of the fit.
     """
 
     model: GPIRL
-    mean: Any
-    root: Any
+    latent_mean: Any
+    latent_root: Any
     log_hyper: Any
     log_weights: Any
     method: str = static_field(default="natural_gradient")
@@ -61,7 +61,9 @@ class RewardPosterior:
         require_one_of("method", self.method, METHODS)
         if not isinstance(self.model, GPIRL):
             raise TypeError(f"model is {type(self.model).__name__}: give a GPIRL")
-        parts = {name: getattr(self, name) for name in ("mean", "root", "log_hyper", "log_weights")}
+        parts = {
+            name: getattr(self, name) for name in ("latent_mean", "latent_root", "log_hyper", "log_weights")
+        }
         if not is_concrete(*parts.values()):
             return
         for name, value in parts.items():
@@ -73,10 +75,10 @@ class RewardPosterior:
                 "logarithms of weights of total 1"
             )
         count, num_white = len(self.log_weights), self._num_white()
-        rewards = np.shape(self.mean)[1:2]
+        rewards = np.shape(self.latent_mean)[1:2]
         expected = {
-            "mean": (count, *rewards, num_white),
-            "root": (count, *rewards, num_white, num_white),
+            "latent_mean": (count, *rewards, num_white),
+            "latent_root": (count, *rewards, num_white, num_white),
             "log_hyper": (count, sum(free_sizes(self.model).values())),
         }
         for name, shape in expected.items():
@@ -103,14 +105,19 @@ class RewardPosterior:
                 draw_in_chunks(lambda key, count: _draw(double, key, count), key, num_draws, size)
             )
 
-    def mean_sites(self) -> dict[str, Array]:
+    def mean(self, *, cell_noise: bool = False) -> dict[str, Array]:
         """Sites of the model at posterior means.
 
         ``reward`` is the mean over the nodes, ``values`` and ``policy`` are those for it, and hyper-parameters are the
         means of their logarithms.
+
+        Parameters
+        ----------
+        cell_noise : whether the reward of each state, or pair, has its own noise, as in the draws of `sample`. By
+            default it is the mean as a function of features, which is nearer to the truth where states are not visited.
         """
         with jax.enable_x64(True):
-            return self._rounded(_mean_sites(as_double(self)))
+            return self._rounded(_mean_sites(as_double(self), cell_noise))
 
     def draws_for_export(self, key: Array, num_draws: int) -> Draws:
         """Independent draws from q in one chain."""
@@ -199,62 +206,73 @@ def as_double(tree: Any) -> Any:
 @quick_jit(static_argnums=2)
 def _draw(posterior: RewardPosterior, key: Array, num_draws: int) -> dict[str, Array]:
     """Draws of the sites, in double precision."""
-    model, num_rewards = posterior.model, posterior.mean.shape[1]
+    model, num_rewards = posterior.model, posterior.latent_mean.shape[1]
     key_node, key_white, key_rest = jax.random.split(key, 3)
     node = jax.random.categorical(key_node, posterior.log_weights, shape=(num_draws,))
-    noise = jax.random.normal(key_white, (num_draws, *posterior.mean.shape[1:]))
-    white = lax.map(
-        lambda x: posterior.mean[x[0]] + jnp.einsum("...ij,...j->...i", posterior.root[x[0]], x[1]), (node, noise)
-    )  # fmt: skip
+    noise = jax.random.normal(key_white, (num_draws, *posterior.latent_mean.shape[1:]))
+
+    def of_node(arguments):
+        node, noise = arguments
+        return posterior.latent_mean[node] + jnp.einsum(
+            "...ij,...j->...i", posterior.latent_root[node], noise
+        )
+
+    white = lax.map(of_node, (node, noise))
     rest = None
     if model.inducing is not None:
         rest = jax.random.normal(key_rest, (num_draws, num_rewards, model.num_points))
-    return _sites(model, posterior.log_hyper, node, white, rest)
+    sites, reward = _variables(model, posterior.log_hyper, node, white, rest)
+    rationality = unpack(model, posterior.log_hyper)["rationality"][node].reshape(
+        -1, *[1] * (reward.ndim - 1)
+    )
+    return sites | reward_sites(model, reward, model.agent(reward, rationality))
 
 
-@quick_jit
-def _mean_sites(posterior: RewardPosterior) -> dict[str, Array]:
+@quick_jit(static_argnames="cell_noise")
+def _mean_sites(posterior: RewardPosterior, cell_noise: bool) -> dict[str, Array]:
     """Means over the nodes; of hyper-parameters, of their logarithms."""
     model, weights = posterior.model, jnp.exp(posterior.log_weights)
-    nodes = jnp.arange(len(weights))
-    each = _sites(model, posterior.log_hyper, nodes, posterior.mean, None, agents=False)
+    each, reward = _variables(
+        model, posterior.log_hyper, jnp.arange(len(weights)), posterior.latent_mean, None, cell_noise
+    )
     sites = {name: jnp.tensordot(weights, x, 1) for name, x in each.items()}
     middle = unpack(model, weights @ posterior.log_hyper)
     sites |= {name: value for name, value in middle.items() if name in sites}
-    reward = sites.pop("reward")
+    reward = jnp.tensordot(weights, reward, 1)
     return sites | reward_sites(model, reward, model.agent(reward, middle["rationality"]))
 
 
-def _sites(
-    model: GPIRL, log_hyper: Array, node: Array, white: Array, rest: Array | None, agents: bool = True
-) -> dict[str, Array]:
-    """Sites of the model at nodes (draw,), and standard normal variables (draw, reward, ...).
+def _variables(
+    model: GPIRL, log_hyper: Array, node: Array, white: Array, rest: Array | None, cell_noise: bool = True
+) -> tuple[dict[str, Array], Array]:
+    """Sites that are sampled, and rewards (draw, reward, point), at nodes (draw,) and standard normal variables.
 
-    The axis of rewards is left out where there is one. Without `agents` ``reward`` has no shape of states, and no policy.
+    The axis of rewards is left out where there is one.
     """
     values = unpack(model, log_hyper)
 
     def rewards_of(arguments):
         node, white, rest = arguments
+        if not cell_noise:
+            hypers = (values[name][node] for name in ("scale", "relevance"))
+            return white @ model.feature_weights(*hypers).T
         return reward_map(model, log_hyper[node])[0].reward(white, rest)
 
     def at_points(arguments):
         node, white = arguments
         return white @ whitening_root(model, values["scale"][node], values["relevance"][node]).T
 
-    if len(log_hyper) == 1:  # all draws share a map
-        reward = rewards_of((0, white, rest))
-    else:
-        reward = lax.map(rewards_of, (node, white, rest))
-    variables = {"reward_white": white}
+    def mapped(function, arguments):
+        if len(log_hyper) == 1:  # all draws share a map
+            return function((0, *arguments[1:]))
+        return lax.map(function, arguments)
+
+    reward = mapped(rewards_of, (node, white, rest))
+    sites = {"reward_white": white}
     if model.inducing is not None:
-        at_all = at_points((0, white)) if len(log_hyper) == 1 else lax.map(at_points, (node, white))
-        variables = {"u_white": white, "u": at_all} | ({} if rest is None else {"reward_white": rest})
+        sites = {"u_white": white, "u": mapped(at_points, (node, white))}
+        sites |= {} if rest is None else {"reward_white": rest}
     if white.shape[1] == 1:
-        reward, variables = reward[:, 0], {name: x[:, 0] for name, x in variables.items()}
+        reward, sites = reward[:, 0], {name: x[:, 0] for name, x in sites.items()}
     kept = {"scale", "relevance", *free_sizes(model)}
-    hypers = {name: value[node] for name, value in values.items() if name in kept}
-    if not agents:
-        return hypers | variables | {"reward": reward}
-    rationality = values["rationality"][node].reshape(-1, *[1] * (reward.ndim - 1))
-    return hypers | variables | reward_sites(model, reward, model.agent(reward, rationality))
+    return {name: value[node] for name, value in values.items() if name in kept} | sites, reward

@@ -40,9 +40,10 @@ SENTENCES = {
     Status.NOT_FINITE: "ELBOs or their gradients are not finite",
     Status.MODE_NOT_FOUND: "the search for the posterior mode did not end at a maximum",
     Status.HYPER_MODE_NOT_FOUND: "the search for the mode of the hyper-parameters did not end",
-    Status.OPEN_DIRECTION: "the posterior of the hyper-parameters has hardly a maximum in a direction, and the nodes do "
-    "not reach its ends",
-}  # fmt: skip
+    Status.OPEN_DIRECTION: (
+        "the posterior of the hyper-parameters has hardly a maximum in a direction, and nodes do not reach its ends"
+    ),
+}
 
 LONGER = "num_steps={num_steps}"
 ADVICE = {

@@ -259,6 +259,16 @@ class GPIRL(Exportable):
         at = points[self.inducing]
         return reward_kernel.conditional_map(points, at, scale, relevance, noise, independent)
 
+    def feature_weights(self, scale: Any, relevance: Any) -> Float[Array, "point w"]:
+        """Means of the rewards of all points as a function of features, given w: without the noise of each point."""
+        dtype, points = self.dtype, self.points
+        scale, relevance, noise = (jnp.asarray(x, dtype) for x in (scale, relevance, self.noise))
+        if self.inducing is not None:
+            return reward_kernel.whitened_cross(points, points[self.inducing], scale, relevance, noise)[1].T
+        root = self.reward_map(scale, relevance).weights
+        own = scale * reward_kernel.white_share(relevance, noise)
+        return root - own * solve_triangular(root, jnp.eye(len(root), dtype=dtype), lower=True).T
+
     def agent(self, reward: Any, rationality: Any = None) -> SoftSolution:
         """Soft-optimal agent for rewards (..., point), times a rationality that broadcasts with them."""
         times = self.rationality if rationality is None else rationality

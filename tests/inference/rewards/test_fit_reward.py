@@ -14,12 +14,12 @@ import ethogram
 from ethogram.domains import small_mdps
 from ethogram.inference.rewards import gaussian_vi
 from ethogram.inference.rewards.fit_reward import fit_reward
+from ethogram.inference.rewards.levine import levine_map
 from ethogram.inference.rewards.predictions import (
     policies,
     predict_reward,
     transfer_reward,
 )
-from ethogram.inference.rewards.levine import levine_map
 from ethogram.inference.rewards.reward_posterior import RewardPosterior
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.mdps.demonstrations import demonstration_counts
@@ -57,8 +57,8 @@ def mapping_of(model, scale):
 
 def gaussian_of(fit):
     """Mean and root of the one Gaussian of a fit."""
-    assert fit.posterior.mean.shape[:2] == (1, 1)
-    return fit.posterior.mean[0, 0], fit.posterior.root[0, 0]
+    assert fit.posterior.latent_mean.shape[:2] == (1, 1)
+    return fit.posterior.latent_mean[0, 0], fit.posterior.latent_root[0, 0]
 
 
 def bound_by_quadrature(model, mean, root, nodes=14):
@@ -310,7 +310,7 @@ def test_the_mode_is_the_best_of_its_starts(monkeypatch):
     ]
     assert not tried[0].any() and len({one[0] for one in tried[:7]}) == 7
     assert fit.objective == pytest.approx(max(densities), rel=1e-4)
-    np.testing.assert_array_equal(fit.posterior.mean[0, 0], tried[int(np.argmax(densities))])
+    np.testing.assert_array_equal(fit.posterior.latent_mean[0, 0], tried[int(np.argmax(densities))])
 
 
 def test_points_have_no_spread():
@@ -369,3 +369,27 @@ def test_what_was_learned_goes_to_arviz(fixed):
     )
     assert np.asarray(tree.posterior_predictive["demonstrations"]).shape == (1, 20, 2, 1, 2)
     np.testing.assert_array_equal(tree.fit_stats["elbo"], fixed.trace)
+
+
+@pytest.mark.parametrize("inducing", [None, np.array([0, 2])])
+def test_means_are_those_of_the_function_of_features(inducing):
+    """E f(x) of the states' own features by dense algebra; with the noise of cells what the map gives."""
+    features = np.array([[0.0, 1.0], [0.5, -1.0], [2.0, 0.3]])
+    with jax.enable_x64(True):
+        hypers = {"scale_prior": 3.0, "relevance_prior": np.array([0.5, 20.0]), "noise": 0.02}
+        family = {} if inducing is None else {"family": "inducing", "inducing": inducing}
+        model = GPIRL(toy_mdps.three_state(), features, **family, **hypers)
+        white = np.array([0.3, -1.0, 0.8])[: model.num_white]
+        parts = white[None, None], np.eye(len(white))[None, None], np.zeros((1, 0)), np.zeros(1)
+        posterior = RewardPosterior(model, *parts)
+        found, cells = posterior.mean(), posterior.mean(cell_noise=True)
+    apart = ([0.5, 20.0] * (features[:, None] - features) ** 2).sum(-1)
+    smooth = 3 * np.exp(-0.5 * apart - 0.02 * 20.5)
+    at = np.arange(3) if inducing is None else inducing
+    kernel = np.where(np.eye(len(at)), 3.0, smooth[np.ix_(at, at)])
+    rewards = np.linalg.cholesky(kernel) @ white
+    expected = smooth[:, at] @ np.linalg.solve(kernel, rewards)
+    np.testing.assert_allclose(found["reward"], expected, rtol=1e-6)
+    np.testing.assert_allclose(cells["reward"], rewards if inducing is None else expected, rtol=1e-6)
+    policy = np.asarray(soft_values(model.mdp, expected).policy)
+    np.testing.assert_allclose(found["policy"], policy, atol=1e-5)

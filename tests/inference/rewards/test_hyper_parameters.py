@@ -83,7 +83,7 @@ def test_bound_and_moments_are_those_of_importance_sampling(fit):
     found = np.column_stack([drawn["centred_reward"], np.log(drawn["scale"])])
     np.testing.assert_allclose(found.mean(0), mean, atol=0.12)
     np.testing.assert_allclose(found.std(0), sd, rtol=0.1)
-    middle = np.asarray(fit.posterior.mean_sites()["centred_reward"])
+    middle = np.asarray(fit.posterior.mean(cell_noise=True)["centred_reward"])
     np.testing.assert_allclose(middle, found[:, :3].mean(0), atol=5 * sd[0] / np.sqrt(4000))
 
 
@@ -115,7 +115,7 @@ def test_an_interrupted_search_ends_where_it_would_have(tmp_path, monkeypatch, f
     monkeypatch.setattr(gaussian_vi, "maximize_elbo", maximize)
     rest = fit_reward(jax.random.key(0), MODEL, DATA, checkpoint=path, **FEW)
     assert (rest.elbo, rest.steps) == (fit.elbo, fit.steps)
-    np.testing.assert_array_equal(rest.posterior.root, fit.posterior.root)
+    np.testing.assert_array_equal(rest.posterior.latent_root, fit.posterior.latent_root)
     with pytest.raises(ValueError, match="of another model, data, key"):
         fit_reward(jax.random.key(1), MODEL, DATA, checkpoint=path, **FEW)
 

@@ -14,7 +14,6 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 import pytest
-from numpyro.infer import Trace_ELBO
 
 from ethogram.domains import small_mdps
 from ethogram.inference.rewards.gaussian_vi import BaseDraws, Gaussian, _elbo, natural_step
