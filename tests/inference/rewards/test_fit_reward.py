@@ -171,7 +171,7 @@ def test_as_many_actions_as_states_and_draws_are_no_rewards_of_pairs():
         values = np.logaddexp.reduce(ahead, -1)
     np.testing.assert_allclose(there.policy, np.exp(ahead - values[..., None]), atol=1e-5)
     three = policies(world, one["reward"], rationality=2.0)
-    np.testing.assert_allclose(three.mean, np.asarray(drawn["policy"])[:, 0].mean(0), atol=1e-5)
+    np.testing.assert_allclose(three.posterior_mean, np.asarray(drawn["policy"])[:, 0].mean(0), atol=1e-5)
 
 
 @pytest.mark.slow
@@ -272,9 +272,9 @@ def test_transfer_and_policies(fixed):
     np.testing.assert_allclose(there.policy, np.exp(ahead - values[..., None]), atol=1e-5)
     both = np.stack([samples["reward"], 2 * np.asarray(samples["reward"])], 1)  # of two intents
     found = jax.tree.map(np.asarray, policies(model.mdp, both))
-    np.testing.assert_allclose(found.mean[0], np.asarray(samples["policy"]).mean(0), atol=1e-5)
-    assert set(np.unique(found.optimal)) <= {0.0, 1.0} and not np.allclose(*found.mean, atol=1e-2)
-    np.testing.assert_array_equal(*found.optimal)
+    np.testing.assert_allclose(found.posterior_mean[0], np.asarray(samples["policy"]).mean(0), atol=1e-5)
+    assert set(np.unique(found.greedy)) <= {0.0, 1.0} and not np.allclose(*found.posterior_mean, atol=1e-2)
+    np.testing.assert_array_equal(*found.greedy)
     with pytest.raises(ValueError, match=r"give features of the \(3,\) states"):
         transfer_reward(jax.random.key(2), model, samples, world, FEATURES[:2])
     with pytest.raises(ValueError, match="samples have no relevance"):
