@@ -27,7 +27,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import ethogram
-from ethogram.domains import tetris, toy_chain
+from ethogram.domains import small_mdps, tetris
 from ethogram.plots import choices as plots_choices
 
 plt.style.use("petroff10")  # colours that readers with a colour vision deficiency tell apart
@@ -53,7 +53,7 @@ MOVES = 250
 # %%
 model = ethogram.NoisyMDP(kappa=16.0)
 for seed in range(20):
-    toy = toy_chain.simulate(jax.random.key(seed), 50)
+    toy = small_mdps.toy_chain(jax.random.key(seed), 50)
     if model.separation(toy.decisions) is None:
         break
 print(f"seed {seed}: values {np.round(toy.values, 1)}")

@@ -25,7 +25,7 @@ from numpyro.infer import MCMC, NUTS
 
 from benchmarks import report
 from benchmarks.papers.gp_irl_truth import Case, cases, log_policies, posterior
-from ethogram.domains import toy_mdps
+from ethogram.domains import small_mdps
 from ethogram.inference.rewards.fit_reward import fit_reward
 from ethogram.models.rewards.gp_irl import GPIRL
 
@@ -98,14 +98,15 @@ def chances(case: Case, reward: np.ndarray) -> np.ndarray:
 
 def row_of_clique(runs: int, seed: int) -> dict[str, Any]:
     """Mean variances of centred rewards after random decisions, and after those that all lead to one state."""
-    world, features = toy_mdps.clique(), toy_mdps.clique_features()
+    world = small_mdps.clique()
+    features = np.asarray(world.features)
     model = GPIRL(world, features, scale_prior=SCALE, relevance_prior=RELEVANCE)
     weights = np.asarray(model.reward_map(SCALE, np.full(1, RELEVANCE)).weights)
     keys = [jax.random.split(key) for key in jax.random.split(jax.random.key(seed), runs)]
     found = np.empty((runs, len(KINDS)))
     for run, (key_data, key_fit) in enumerate(keys):
         for column, kind in enumerate(KINDS):
-            data = toy_mdps.clique_demonstrations(key_data, kind, DECISIONS)
+            data = small_mdps.clique_demonstrations(key_data, kind, DECISIONS)
             fit = fit_reward(key_fit, model, data, hyper="variational", progress_bar=False)
             root = weights @ fit.posterior.root
             found[run, column] = ((root - root.mean(0)) ** 2).sum(1).mean()
@@ -122,7 +123,7 @@ def variance_by_nuts(key_data: Array, key_chain: Array, model: GPIRL, kind: str)
     """Mean variance of centred rewards, of two chains."""
     mcmc = MCMC(NUTS(model), num_warmup=300, num_samples=1000, num_chains=2, chain_method="vectorized",
                 progress_bar=False)  # fmt: skip
-    mcmc.run(key_chain, toy_mdps.clique_demonstrations(key_data, kind, DECISIONS))
+    mcmc.run(key_chain, small_mdps.clique_demonstrations(key_data, kind, DECISIONS))
     return float(np.asarray(mcmc.get_samples()["centred_reward"]).var(0).mean())
 
 

@@ -26,7 +26,6 @@ from scipy import stats
 from scipy.optimize import minimize
 
 from benchmarks import report
-from ethogram.domains import toy_mdps
 from ethogram.inference.rewards.fit_reward import fit_reward
 from ethogram.inference.rewards.gaussian import log_likelihood
 from ethogram.models.mdps.mdp import MDP
@@ -68,8 +67,8 @@ class Case(NamedTuple):
 
 def cases() -> list[Case]:
     """The three-state world with a demonstration of either kind, and four worlds that are drawn."""
-    table = np.eye(3)[np.asarray(toy_mdps.three_state().transitions.next_state)]
-    counts, features = np.array([[1, 0], [0, 0], [0, 1]]), toy_mdps.three_state_features()
+    table = np.eye(3)[[[1, 2], [0, 2], [0, 1]]]  # of small_mdps.three_state
+    counts, features = np.array([[1, 0], [0, 0], [0, 1]]), np.array([[1.0], [2.0], [3.0]])
     found = [Case("three states", table, 0.9, features, counts, 5.0, np.ones(1))]
     sizes = ((3, 2, 0.5, 2.0, 6), (4, 2, 0.9, 5.0, 4), (3, 3, 0.97, 1.0, 8), (4, 3, 0.8, 10.0, 5))
     for number, (states, actions, discount, scale, most) in enumerate(sizes):

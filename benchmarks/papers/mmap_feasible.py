@@ -24,10 +24,9 @@ from typing import Any, NamedTuple
 
 import jax
 
-from benchmarks import report
+from benchmarks import hard_networks, report
 from benchmarks.one_core import one_core
 from benchmarks.papers import network_files as files
-from ethogram.domains import hard_networks
 from ethogram.inference.networks.anytime import TracePoint
 from ethogram.inference.networks.solve_mmap import solve_mmap
 from ethogram.models.networks.bayes_net import BayesNet

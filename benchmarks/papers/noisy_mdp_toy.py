@@ -2,7 +2,7 @@
 
 Singh, Chopin and Whiteley, "Bayesian learning of noisy Markov decision processes", section 5.1 and its figures 1 to 3,
 which have no readable numbers; statements of the text are rows of `kind` "statement". Components are counted from one,
-as there. The paper gives neither transitions nor seed: these are of `domains.toy_chain`, and a seed is taken, from
+as there. The paper gives neither transitions nor seed: these are of `small_mdps.toy_chain`, and a seed is taken, from
 `--seed` upwards, where the first 20 choices overlap, which a flat prior of the values (kappa infinite) needs. Nothing
 else chooses a seed. Winners are drawn by "gibbs"; autocorrelations are those of one sweep to the next.
 
@@ -36,7 +36,7 @@ from benchmarks.papers.noisy_mdp_reference import (
     importance_means,
     run_chains,
 )
-from ethogram.domains import toy_chain
+from ethogram.domains import small_mdps
 from ethogram.inference.choices.latent_utilities import draw_latents
 from ethogram.inference.choices.px_da import PXDA, PXDAState
 from ethogram.models.choices.decisions import Decisions
@@ -129,7 +129,7 @@ def overlapping(seed: int, sizes: Sizes) -> dict[int, Decisions]:
     """The first data sets, by seed from `seed` upwards, whose first few choices overlap, and so all of them."""
     model, found = NoisyMDP(), {}
     for number in itertools.count(seed):
-        data = toy_chain.simulate(jax.random.key(number), 50).decisions
+        data = small_mdps.toy_chain(jax.random.key(number), 50).decisions
         few = data.take(np.arange(sizes.few))
         if find_separation(np.asarray(model.design(few)), few.legal, few.choice) is None:
             found[number] = data

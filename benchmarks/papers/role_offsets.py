@@ -1,6 +1,6 @@
 """Accuracy of roles over offsets and scales of the data, by default arguments, beside a prior with mean 0 and scale 1.
 
-The data are those of `ethogram.domains.two_roles`: two sticky roles three standard deviations apart, whose features are
+The data are those of `benchmarks.two_roles`: two sticky roles three standard deviations apart, whose features are
 multiplied by the scale and moved by the offset. The better of the two labellings counts; the Bayes rate of single
 frames is .933.
 """
@@ -14,8 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from benchmarks import report
-from ethogram.domains import two_roles
+from benchmarks import report, two_roles
 from ethogram.inference.conjugate.conjugate_svi import ConjugateSVI
 from ethogram.inference.roles import infer_roles
 from ethogram.models.emissions import GaussianEmission

@@ -28,7 +28,7 @@ from numpyro.infer import NUTS
 
 from benchmarks import report
 from benchmarks.speed.timing import Timing, ratio
-from ethogram.domains import tetris, toy_chain
+from ethogram.domains import small_mdps, tetris
 from ethogram.inference.choices.px_da import PXDA
 from ethogram.models.choices.decisions import Decisions
 from ethogram.models.choices.noisy_mdp import NoisyMDP
@@ -71,9 +71,11 @@ def cases(settings: argparse.Namespace) -> dict[str, list[Case]]:
     found = {}
     keys = [jax.random.key(world) for world in range(seed, seed + (1 if quick else 3))]
     sizes = (200, 50, (200, 100)) if quick else (2000, 250, (500, 500))
-    toys = [toy_chain.simulate(key, 50).decisions for key in keys]
+    toys = [small_mdps.toy_chain(key, 50).decisions for key in keys]
     found["toy"] = [Case(data, NoisyMDP(2500.0), 16, *sizes) for data in toys]
-    middle = [toy_chain.simulate(key, 400, kappa=9.0, num_states=20, num_actions=5).decisions for key in keys]
+    middle = [
+        small_mdps.toy_chain(key, 400, kappa=9.0, num_states=20, num_actions=5).decisions for key in keys
+    ]
     found["middle"] = [Case(data, NoisyMDP(9.0), 4, 2000, 200, (500, 400)) for data in middle]
     play = tetris.simulate(keys[0], (-3.0, -15.0, -1.0), 50).decisions
     lengths = (8000, 200, (2000, 400))
@@ -337,7 +339,7 @@ def measure_linearity(
     for shape in shapes:
         decisions, options, states = shape
         key = jax.random.key(seed)
-        made = toy_chain.simulate(key, decisions, kappa=9.0, num_states=states, num_actions=options)
+        made = small_mdps.toy_chain(key, decisions, kappa=9.0, num_states=states, num_actions=options)
         length = max(20, 200_000 // (decisions * options))
         data = made.decisions._replace(features=np.asarray(made.decisions.features, dtype))
         running[shape] = Chains(PXDA(NoisyMDP(9.0)), data, 4, length, length, key)

@@ -18,10 +18,11 @@ from ethogram.inference.rewards.intent_posterior import (
 from ethogram.inference.rewards.levine import LevineEstimate, levine_map
 from ethogram.inference.rewards.max_entropy import MaxEntropyFit, fit_max_entropy
 from ethogram.inference.rewards.predictions import (
+    PolicySummary,
     RewardPrediction,
     RewardTransfer,
-    ThreePolicies,
     difference_coverage,
+    feature_rewards,
     policies,
     predict_reward,
     transfer_reward,
@@ -35,6 +36,7 @@ __all__ = [
     "LevineEstimate",
     "MaxEntropyFit",
     "PolicyScore",
+    "PolicySummary",
     "PredictiveAgent",
     "RewardFit",
     "RewardIntents",
@@ -42,8 +44,8 @@ __all__ = [
     "RewardPrediction",
     "RewardTransfer",
     "Status",
-    "ThreePolicies",
     "difference_coverage",
+    "feature_rewards",
     "fit_max_entropy",
     "fit_reward",
     "heldout_policy_scores",

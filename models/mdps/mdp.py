@@ -5,7 +5,6 @@ Puterman (1994), "Markov decision processes", section 2.1; the reward is an argu
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,11 +22,9 @@ from ethogram.models.arguments import (
     read_array,
     read_features,
     read_reals,
-    refuse_fork,
     require,
     require_distributions,
     require_kind,
-    require_one_of,
     require_reals,
     require_representable,
     require_room,
@@ -35,11 +32,11 @@ from ethogram.models.arguments import (
 from ethogram.models.data.labels import require_vocabulary
 from ethogram.models.mdps.from_tables import concentrations, read_counts, read_gymnasium
 from ethogram.models.mdps.history import History, history_of
-from ethogram.models.mdps.transitions import DenseTransitions, DeterministicTransitions, SparseTransitions
+from ethogram.models.mdps.transitions import DenseTransitions, SparseTransitions
 from ethogram.models.model_object import model_object, static_field
 from ethogram.models.printing import printed_as
 
-__all__ = ["MDP", "read_reward"]
+__all__ = ["MDP"]
 
 
 @model_object
@@ -62,10 +59,6 @@ class MDP:
     state_names, action_names : unique strings, one for each state and action; None for none. They are static structure:
         MDPs of the same names share compiled programs.
 
-    Raises
-    ------
-    TypeError, ValueError : a part has the wrong type, shape or values; the message has the place.
-
     Examples
     --------
     >>> import jax.numpy as jnp
@@ -83,7 +76,7 @@ class MDP:
     action_names: Any = static_field(default=None)
 
     def __post_init__(self):
-        if not isinstance(self.transitions, DenseTransitions | SparseTransitions | DeterministicTransitions):
+        if not isinstance(self.transitions, DenseTransitions | SparseTransitions):
             raise TypeError(
                 f"transitions is {type(self.transitions).__name__}: use MDP.dense(probabilities), "
                 "MDP.sparse(successors, probabilities) or MDP.deterministic(next_state)"
@@ -143,7 +136,7 @@ class MDP:
         cls, next_state: Any, *, discount: Any = 1.0, action_mask: Any = None, **parts: Any
     ) -> MDP:
         """MDP of deterministic next states (state, action), integers."""
-        return cls(DeterministicTransitions(next_state), discount, action_mask, **parts)
+        return cls(SparseTransitions.deterministic(next_state), discount, action_mask, **parts)
 
     @classmethod
     def from_gymnasium(
@@ -254,10 +247,6 @@ class MDP:
         A :class:`~ethogram.models.mdps.History`: ``.mdp``, and ``.features(...)`` and ``.rewrite(data)``, which take
         features and `Trajectories` there.
 
-        Raises
-        ------
-        TypeError, ValueError : `k` is not an integer >= 0, or there are more than a million histories.
-
         Examples
         --------
         >>> corridor = MDP.deterministic([[0, 1], [0, 2], [1, 2]], discount=0.9)
@@ -282,7 +271,7 @@ class MDP:
         r"""Undiscounted expectation (..., state, action) of next values, :math:`\sum_{s'} P(s' \mid s, a) v(s')`."""
         (values,) = read_reals(values=values)
         self._fits("values", values, (self.num_states,))
-        return _at_once("expect", self.transitions, values)
+        return _expected(self.transitions, values)
 
     def push(self, weights: Reals) -> Float[Array, "*batch state"]:
         r"""Weights (..., state) one step ahead of w (..., state, action), :math:`\sum_{s,a} w(s, a) P(s' \mid s, a)`.
@@ -291,15 +280,10 @@ class MDP:
         """
         (weights,) = read_reals(weights=weights)
         self._fits("weights", weights, (self.num_states, self.num_actions))
-        return _at_once("push", self.transitions.for_solvers(), weights)
+        return _pushed(self.transitions, weights)
 
     def policy_matrix(self, policy: Reals) -> Float[Array, "state next_state"]:
-        r"""Transition matrix of a policy (state, action), :math:`\sum_a \pi(a \mid s) P(s' \mid s, a)`.
-
-        Raises
-        ------
-        TypeError, ValueError : `policy` is not of floats (state, action), or the table would take more than 2 GiB.
-        """
+        r"""Transition matrix of a policy (state, action), :math:`\sum_a \pi(a \mid s) P(s' \mid s, a)`."""
         (policy,) = read_reals(policy=policy)
         if policy.shape != self.transitions.shape:
             raise ValueError(
@@ -307,7 +291,7 @@ class MDP:
             )
         fix = "use expect and push, which need no table"
         require_room("policy_matrix", (self.num_states, self.num_states), policy.dtype, fix)
-        return _matrix(self.transitions.for_solvers(), policy)
+        return _matrix(self.transitions, policy)
 
     def probability(self, states: Any, actions: Any, next_states: Any) -> Float[Array, "..."]:
         """P(next state | state, action), for integers that broadcast; they are not checked."""
@@ -324,11 +308,6 @@ class MDP:
         ----------
         legal : (state, action) booleans; None for ``action_mask``, or where there is none, for all actions.
         states : (decision,) integers; the message names the first decision in an affected state.
-
-        Raises
-        ------
-        ValueError : `legal` has the wrong type or shape, or an action that is not available. Traced arrays are not
-            checked.
         """
         shape, mask = (self.num_states, self.num_actions), self.action_mask
         if legal is None:
@@ -364,63 +343,19 @@ class MDP:
             )
 
 
-@functools.partial(jax.jit, static_argnames="method")
-def _at_once(method: str, transitions: Any, x: Array) -> Array:
-    """What a method of transitions says of an array, as one program."""
-    return getattr(transitions, method)(x)
+@jax.jit
+def _expected(transitions: Any, values: Array) -> Array:
+    return jnp.vectorize(lambda x: transitions.expected_next(x).T, signature="(s)->(s,a)")(values)
+
+
+@jax.jit
+def _pushed(transitions: Any, weights: Array) -> Array:
+    return jnp.vectorize(lambda x: transitions.push(x.T), signature="(s,a)->(s)")(weights)
 
 
 @jax.jit
 def _matrix(transitions: Any, policy: Array) -> Array:
     return transitions.chain(policy.T).matrix()
-
-
-def read_reward(
-    mdp: Any, reward: Reals, name: str = "reward", pairs: bool | None = None
-) -> tuple[Array, tuple[int, ...]]:
-    """Checked rewards (..., state, action or 1), and their batch axes; reads and refuses as :func:`soft_values`."""
-    refuse_fork()
-    if not isinstance(mdp, MDP):
-        raise TypeError(f"mdp is {type(mdp).__name__}: give an MDP")
-    require_one_of("pairs", pairs, (None, True, False))
-    (reward,) = read_reals(**{name: _without_unavailable(mdp, name, reward)})
-    count, num_actions = mdp.num_states, mdp.num_actions
-    of_pairs, of_states = reward.shape[-2:] == (count, num_actions), reward.shape[-1:] == (count,)
-    if pairs is None and of_pairs and of_states and count > 1:
-        raise ValueError(
-            f"{name} has shape {reward.shape}, and there are {count} states and {count} actions: pass pairs=True if "
-            "its last two axes are (state, action), or pairs=False if the last one is the state"
-        )
-    if pairs is None and count > 1 and reward.shape[-3:] == (count, num_actions, count):
-        raise ValueError(
-            f"{name} has shape {reward.shape}, as of state, action and next state: give its mean over next states, "
-            "(probabilities * reward).sum(-1); or pairs=False, if it is a batch of rewards of states"
-        )
-    if (of_pairs and pairs is not False) or reward.shape[-2:] == (count, 1):
-        return reward, reward.shape[:-2]
-    if of_states and (not pairs or reward.ndim == 1):
-        return concretely(lambda xp, x: x[..., None], reward), reward.shape[:-1]
-    last, both = f"the last axis must be states, ({count},)", f"states and actions, ({count}, {num_actions})"
-    expected = {
-        None: f"{last}, or the last two {both}",
-        False: last,
-        True: f"the last two axes must be {both}",
-    }
-    said = "" if pairs is None else f", and pairs is {pairs}"
-    raise ValueError(f"{name} has shape {reward.shape}{said}: {expected[pairs]}")
-
-
-def _without_unavailable(mdp: MDP, name: str, reward: Reals) -> Reals:
-    """Rewards (..., state, action) with 0 for the -inf of actions that are not available, which no solver reads."""
-    require_reals(name, reward)
-    mask = mdp.action_mask
-    if mask is None or np.shape(reward)[-2:] != mask.shape:
-        return reward
-    if is_concrete(reward) and not np.isneginf(np.asarray(reward)).any():
-        return reward
-    xp = np if is_concrete(reward, mask) else jnp
-    rows = xp.asarray(reward)
-    return xp.where(~xp.asarray(mask) & xp.isneginf(rows), xp.zeros_like(rows), rows)
 
 
 def _read_mask(mask: Any, shape: tuple[int, int]) -> Array:

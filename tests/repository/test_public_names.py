@@ -63,7 +63,7 @@ def test_systems_are_modules_of_the_front():
 
 
 def test_worlds_are_attributes_of_their_package():
-    assert {"data", "football", "toy_chain"} < {*dir(ethogram.domains)}
-    assert ethogram.domains.toy_chain is importlib.import_module("ethogram.domains.toy_chain")
+    assert {"data", "football", "small_mdps"} < {*dir(ethogram.domains)}
+    assert ethogram.domains.small_mdps is importlib.import_module("ethogram.domains.small_mdps")
     with pytest.raises(AttributeError, match=r"'ethogram.domains' has no attribute 'nothing'$"):
         _ = ethogram.domains.nothing

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpyro.infer import MCMC
 
-from ethogram.domains import toy_chain
+from ethogram.domains import small_mdps
 from ethogram.inference.choices.gibbs_sweep import MOVES, draw_parameters, probit_problem, with_prior
 from ethogram.inference.choices.px_da import PXDA
 from ethogram.models.choices.decisions import Decisions
@@ -147,7 +147,7 @@ def test_directions_without_data_keep_their_prior_in_single_precision():
 
 @pytest.mark.slow
 def test_a_vague_proper_prior_of_the_scale_neither_under_nor_overflows():
-    data = toy_chain.simulate(jax.random.key(0), 50).decisions
+    data = small_mdps.toy_chain(jax.random.key(0), 50).decisions
     kernel = PXDA(NoisyMDP(25.0), "scale+translate_proper", scale_prior=(0.001, 0.001))
     mcmc = MCMC(kernel, num_warmup=0, num_samples=100, progress_bar=False)
     with jax.enable_x64(False):

@@ -11,7 +11,7 @@ from numpyro.infer.autoguide import AutoLowRankMultivariateNormal
 from numpyro.optim import Adam
 
 import ethogram
-from ethogram.domains import toy_mdps
+from ethogram.domains import small_mdps
 from ethogram.inference.rewards import gaussian_vi
 from ethogram.inference.rewards.fit_reward import fit_reward
 from ethogram.inference.rewards.levine import levine_map
@@ -22,13 +22,13 @@ from ethogram.inference.rewards.predictions import (
 )
 from ethogram.inference.rewards.reward_posterior import RewardPosterior
 from ethogram.models.data.trajectories import Trajectories
+from ethogram.models.mdps.demonstrations import demonstration_counts
 from ethogram.models.mdps.mdp import MDP
-from ethogram.models.mdps.soft_policy import demonstration_counts
-from ethogram.models.mdps.soft_values import soft_values
+from ethogram.models.mdps.values import soft_values
 from ethogram.models.rewards.gp_irl import GPIRL
 
 FEATURES = np.array([[1.0], [2.0], [3.0]])
-DATA = toy_mdps.three_state_demonstrations(1, 1)
+DATA = small_mdps.three_state_demonstrations(1, 1)
 EVIDENCE = -1.3577403816
 BEST_GAUSSIAN = -1.3686171707
 """Of rewards of inducing points at all three states, scale 5 and relevance 1, by quadrature."""
@@ -36,7 +36,7 @@ BEST_GAUSSIAN = -1.3686171707
 
 def three_state(**settings):
     return GPIRL(
-        toy_mdps.three_state(), FEATURES, **({"scale_prior": 5.0, "relevance_prior": 1.0} | settings)
+        small_mdps.three_state(), FEATURES, **({"scale_prior": 5.0, "relevance_prior": 1.0} | settings)
     )
 
 
@@ -171,7 +171,7 @@ def test_as_many_actions_as_states_and_draws_are_no_rewards_of_pairs():
         values = np.logaddexp.reduce(ahead, -1)
     np.testing.assert_allclose(there.policy, np.exp(ahead - values[..., None]), atol=1e-5)
     three = policies(world, one["reward"], rationality=2.0)
-    np.testing.assert_allclose(three.mean, np.asarray(drawn["policy"])[:, 0].mean(0), atol=1e-5)
+    np.testing.assert_allclose(three.posterior_mean, np.asarray(drawn["policy"])[:, 0].mean(0), atol=1e-5)
 
 
 @pytest.mark.slow
@@ -272,9 +272,9 @@ def test_transfer_and_policies(fixed):
     np.testing.assert_allclose(there.policy, np.exp(ahead - values[..., None]), atol=1e-5)
     both = np.stack([samples["reward"], 2 * np.asarray(samples["reward"])], 1)  # of two intents
     found = jax.tree.map(np.asarray, policies(model.mdp, both))
-    np.testing.assert_allclose(found.mean[0], np.asarray(samples["policy"]).mean(0), atol=1e-5)
-    assert set(np.unique(found.optimal)) <= {0.0, 1.0} and not np.allclose(*found.mean, atol=1e-2)
-    np.testing.assert_array_equal(*found.optimal)
+    np.testing.assert_allclose(found.posterior_mean[0], np.asarray(samples["policy"]).mean(0), atol=1e-5)
+    assert set(np.unique(found.greedy)) <= {0.0, 1.0} and not np.allclose(*found.posterior_mean, atol=1e-2)
+    np.testing.assert_array_equal(*found.greedy)
     with pytest.raises(ValueError, match=r"give features of the \(3,\) states"):
         transfer_reward(jax.random.key(2), model, samples, world, FEATURES[:2])
     with pytest.raises(ValueError, match="samples have no relevance"):
@@ -378,7 +378,7 @@ def test_means_are_those_of_the_function_of_features(inducing):
     with jax.enable_x64(True):
         hypers = {"scale_prior": 3.0, "relevance_prior": np.array([0.5, 20.0]), "noise": 0.02}
         family = {} if inducing is None else {"family": "inducing", "inducing": inducing}
-        model = GPIRL(toy_mdps.three_state(), features, **family, **hypers)
+        model = GPIRL(small_mdps.three_state(), features, **family, **hypers)
         white = np.array([0.3, -1.0, 0.8])[: model.num_white]
         parts = white[None, None], np.eye(len(white))[None, None], np.zeros((1, 0)), np.zeros(1)
         posterior = RewardPosterior(model, *parts)

@@ -6,12 +6,12 @@ import jax
 import numpy as np
 import pytest
 
-from ethogram.domains import toy_mdps
+from ethogram.domains import small_mdps
 from ethogram.inference.rewards import fit_reward, heldout_policy_scores, reward_peers
 from ethogram.models.data import Trajectories
 from ethogram.models.rewards import GPIRL
 
-WORLD = toy_mdps.three_state()
+WORLD = small_mdps.three_state()
 TRAIN = Trajectories.from_list(states=[[0, 2, 1, 2], [2, 1, 2]], actions=[[1, 1, 1, 1], [1, 1, 0]])
 TEST = Trajectories.from_list(states=[[0, 2, 1], [2, 1], [0]], actions=[[1, 1, -1], [1, 0], [1]])
 STEPS = [[(0, 1), (2, 1)], [(2, 1), (1, 0)], [(0, 1)]]

@@ -10,17 +10,17 @@ import numpyro.distributions as dist
 import pytest
 
 import ethogram
-from ethogram.domains import toy_mdps
+from ethogram.domains import small_mdps
 from ethogram.inference.rewards import gaussian_vi
 from ethogram.inference.rewards.fit_reward import fit_reward
 from ethogram.inference.rewards.hyper_parameters import active_hypers, integration_nodes, log_integral
-from ethogram.models.mdps.soft_policy import demonstration_counts
+from ethogram.models.mdps.demonstrations import demonstration_counts
 from ethogram.models.rewards.gp_irl import GPIRL
 
 FEATURES = np.array([[1.0], [2.0], [3.0]])
-DATA = toy_mdps.three_state_demonstrations(1, 1)
+DATA = small_mdps.three_state_demonstrations(1, 1)
 MODEL = GPIRL(
-    toy_mdps.three_state(), FEATURES, scale_prior=dist.LogNormal(np.log(5.0), 1.0), relevance_prior=1.0
+    small_mdps.three_state(), FEATURES, scale_prior=dist.LogNormal(np.log(5.0), 1.0), relevance_prior=1.0
 )
 FEW = {"num_draws": 32, "num_evaluations": 64, "progress_bar": False}
 
@@ -130,9 +130,9 @@ def test_without_free_hyper_parameters_there_is_one_gaussian():
 
 def test_of_many_features_only_relevances_that_bend_the_kernel_are_integrated_over():
     points = np.sqrt(1.5) * np.outer([-1.0, 0.0, 1.0], np.ones(6))
-    model = GPIRL(toy_mdps.three_state(), points)
+    model = GPIRL(small_mdps.three_state(), points)
     log_hyper = np.log([5.0, 1e-6, 2.0, 1e-6, 0.5, 1.0, 1.5])
     assert active_hypers(model, log_hyper).tolist() == [0, 2, 5, 6]
     assert active_hypers(model, np.full(7, -14.0)).tolist() == [0]
-    few = GPIRL(toy_mdps.three_state(), points[:, :3], scale_prior=2.0, rationality=dist.LogNormal(0.0, 1.0))
+    few = GPIRL(small_mdps.three_state(), points[:, :3], scale_prior=2.0, rationality=dist.LogNormal(0.0, 1.0))
     assert active_hypers(few, np.zeros(4)).tolist() == [0, 1, 2, 3]

@@ -15,7 +15,7 @@ import numpy as np
 import numpyro.distributions as dist
 import pytest
 
-from ethogram.domains import toy_mdps
+from ethogram.domains import small_mdps
 from ethogram.inference.rewards.gaussian_vi import BaseDraws, Gaussian, _elbo, natural_step
 from ethogram.models.rewards.gp_irl import GPIRL
 
@@ -31,7 +31,7 @@ LOWER = np.tril_indices(3)
 
 def model(**settings):
     """The three-state world, with log-normal priors of scale and relevance."""
-    world = toy_mdps.three_state()
+    world = small_mdps.three_state()
     np.testing.assert_array_equal(world.transitions.next_state, NEXT)
     priors = {"scale_prior": dist.LogNormal(np.log(5.0), 1.0), "relevance_prior": dist.LogNormal(0.0, 1.0)}
     return GPIRL(world, FEATURES, noise=NOISE, **priors, **settings)
@@ -159,7 +159,7 @@ def test_a_natural_step_is_its_formula_whatever_the_rationality():
     mean = MEAN + size * np.linalg.solve(precision, gradient - MEAN)
     with jax.enable_x64(True):
         fixed = {"scale_prior": hyper[0], "relevance_prior": hyper[1], "rationality": rationality}
-        ours = GPIRL(toy_mdps.three_state(), FEATURES, noise=NOISE, **fixed)
+        ours = GPIRL(small_mdps.three_state(), FEATURES, noise=NOISE, **fixed)
         q, draws = Gaussian(MEAN[None], ROOT[None]), BaseDraws(normals[:, None], None)
         found = natural_step(ours, COUNTS.astype(float)[None], np.zeros(0), q, draws, size)
     np.testing.assert_allclose(found.mean[0], mean, rtol=1e-5)

@@ -9,11 +9,11 @@ import numpy as np
 import numpyro.distributions as dist
 import pytest
 
-from ethogram.domains import toy_mdps
+from ethogram.domains import small_mdps
 from ethogram.inference.rewards.fit_reward import fit_reward
 from ethogram.inference.rewards.gaussian_vi import BaseDraws, Gaussian, _transport, elbo, evidence_gradient
 from ethogram.models.mdps.mdp import MDP
-from ethogram.models.mdps.soft_values import soft_values
+from ethogram.models.mdps.values import soft_values
 from ethogram.models.rewards.gp_irl import GPIRL
 
 FREE = {"scale_prior": dist.LogNormal(1.0, 1.0), "relevance_prior": dist.LogNormal(0.0, 1.0)}
@@ -65,7 +65,7 @@ FEW = {"num_draws": 32, "num_evaluations": 64, "progress_bar": False}
 
 def demonstrated(decisions):
     """The three-state world with a free scale, a reward far from the prior's mean one, and counts of its policy."""
-    world = toy_mdps.three_state()
+    world = small_mdps.three_state()
     model = GPIRL(world, scale_prior=dist.LogNormal(np.log(5.0), 1.0), relevance_prior=1.0)
     policy = np.asarray(soft_values(world, np.array([7.0, -5.0, 1.0])).policy)
     return model, np.rint(decisions / 3 * policy).astype(int)
@@ -74,7 +74,7 @@ def demonstrated(decisions):
 def test_hyper_parameters_move_by_the_gradient_of_the_bound_of_the_moved_gaussian():
     """By differences."""
     random = np.random.default_rng(1)
-    model = GPIRL(toy_mdps.three_state(), **FREE)
+    model = GPIRL(small_mdps.three_state(), **FREE)
     counts = np.array([[[2.0, 0], [0, 0], [0, 1]]])
     root = 0.7 * np.eye(3) + np.tril(0.2 * random.normal(size=(3, 3)))
     draws = BaseDraws(random.normal(size=(32, 1, 3)), None)

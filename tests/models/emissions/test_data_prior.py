@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 
-from ethogram.domains import two_roles
+from benchmarks import two_roles
 from ethogram.inference.conjugate import ConjugateSVI
 from ethogram.inference.roles import infer_roles
 from ethogram.models.data.trajectories import Trajectories

@@ -12,12 +12,13 @@ import pytest
 from numpyro.infer import Predictive
 from numpyro.infer.util import log_density
 
-from ethogram.domains import toy_mdps
+from ethogram.domains import small_mdps
 from ethogram.models.conjugate_model import log_likelihood
 from ethogram.models.data.trajectories import Metadata, Trajectories
+from ethogram.models.mdps.demonstrations import demonstration_counts
 from ethogram.models.mdps.mdp import MDP
-from ethogram.models.mdps.soft_policy import ActionCounts, SoftPolicy, demonstration_counts
-from ethogram.models.mdps.soft_values import soft_values
+from ethogram.models.mdps.soft_policy import ActionCounts, SoftPolicy
+from ethogram.models.mdps.values import soft_values
 from ethogram.models.rewards import kernel as reward_kernel
 from ethogram.models.rewards.gp_irl import GPIRL
 from ethogram.models.rewards.inducing_points import select_inducing_points
@@ -30,8 +31,8 @@ NEXT = np.array([[1, 2], [0, 2], [0, 1]])
 def three_state(**settings):
     """The three-state world with scale 5 and relevance 1, and its two demonstrations."""
     settings = {"scale_prior": 5.0, "relevance_prior": 1.0} | settings
-    model = GPIRL(toy_mdps.three_state(), np.array([[1.0], [2.0], [3.0]]), **settings)
-    return model, toy_mdps.three_state_demonstrations(1, 1)
+    model = GPIRL(small_mdps.three_state(), np.array([[1.0], [2.0], [3.0]]), **settings)
+    return model, small_mdps.three_state_demonstrations(1, 1)
 
 
 def hermite(nodes=24, axes=3):
@@ -193,14 +194,14 @@ def test_scores_of_draws_take_the_rationality_into_account():
 
 
 def test_what_is_no_state_or_action_has_no_probability():
-    acts = SoftPolicy(toy_mdps.three_state(), np.zeros(3), length=1)
+    acts = SoftPolicy(small_mdps.three_state(), np.zeros(3), length=1)
     value = np.array([[[0, 0]], [[7, 0]], [[0, 5]], [[-1, -1]]])
     np.testing.assert_allclose(acts.log_prob(value), [np.log(0.5), -np.inf, -np.inf, 0], rtol=1e-6)
 
 
 def test_features_of_the_world_are_taken_where_none_are_given():
-    model = GPIRL(toy_mdps.three_state())
-    np.testing.assert_array_equal(model.features, toy_mdps.three_state_features())
+    model = GPIRL(small_mdps.three_state())
+    np.testing.assert_array_equal(model.features, [[1.0], [2.0], [3.0]])
 
 
 @pytest.mark.slow
@@ -297,7 +298,7 @@ def test_simulated_demonstrations_follow_the_policy_and_the_world():
 )  # fmt: skip
 def test_bad_models_are_refused_by_name(make, error, message):
     with pytest.raises(error, match=message):
-        make(toy_mdps.three_state())
+        make(small_mdps.three_state())
 
 
 @pytest.mark.parametrize(
@@ -332,7 +333,7 @@ def test_a_step_of_probability_zero_is_taken_where_asked():
 
 def test_a_constant_feature_is_told():
     with pytest.warns(UserWarning, match=r"1 features are constant, .*not identified"):
-        GPIRL(toy_mdps.three_state(), [[1.0, 2.0], [2.0, 2.0], [3.0, 2.0]])
+        GPIRL(small_mdps.three_state(), [[1.0, 2.0], [2.0, 2.0], [3.0, 2.0]])
 
 
 def test_selected_points_by_kind():

@@ -331,7 +331,7 @@ def test_choices_are_predicted_scored_and_summarised(choices, decisions):
 
 def test_rewards_have_policies_and_scores_of_counts(rewards):
     found = rewards.predict()
-    assert found.optimal.argmax(1).tolist() == [1, 1, 1]
+    assert found.greedy.argmax(1).tolist() == [1, 1, 1]
     score = rewards.score()
     assert score.counts.tolist() == [3, 3, 3] and score.total < 0
     visited = rewards.score(

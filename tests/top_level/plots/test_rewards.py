@@ -10,7 +10,7 @@ import pytest
 from matplotlib.figure import Figure
 
 import ethogram
-from ethogram.domains import objectworld, toy_text
+from ethogram.domains import objectworld, small_mdps
 from ethogram.fits.figures import draw_rewards
 from ethogram.fits.findings import of_rewards
 from ethogram.models.data.trajectories import Trajectories
@@ -45,7 +45,7 @@ def test_the_most_relevant_features_stand_on_top(axes):
 
 def test_cells_of_a_grid_are_found_by_its_moves():
     """Lakes and cliffs are numbered from above, an objectworld from below, as its action +y says."""
-    for world, shape in ((toy_text.frozen_lake(), (4, 4)), (toy_text.cliff_walking(), (4, 12))):
+    for world, shape in ((small_mdps.frozen_lake(), (4, 4)), (small_mdps.cliff_walking(), (4, 12))):
         rows, columns = np.divmod(np.arange(shape[0] * shape[1]), shape[1])
         np.testing.assert_array_equal(plots_rewards.grid_cells(world.mdp), np.stack([rows, columns], -1))
     cell = np.arange(12)
@@ -72,7 +72,7 @@ def drawn_fit(model, data, rows, rewards):
     """A fit whose four draws of centred rewards are equal."""
     table = pandas.DataFrame({"mean": rewards, "lower": rewards, "upper": rewards}, rows)
     fit = SimpleNamespace(model=model, data=data, has_draws=True, state_names=(), summary=lambda: table)
-    fit._entries = lambda: (rows, np.tile(rewards, (1, 4, 1)))
+    fit._entries = lambda **_: (rows, np.tile(rewards, (1, 4, 1)))
     return fit
 
 

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from ethogram.domains import hard_networks
+from benchmarks import hard_networks
 from ethogram.inference.networks.elimination import elimination_order
 from ethogram.models.networks.bayes_net import BayesNet
 

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from ethogram.domains import two_roles
+from benchmarks import two_roles
 
 
 def test_features_and_switches_are_as_documented():
