@@ -90,8 +90,8 @@ MIN_KEPT = 2
 ROWS = 12
 """Draws whose derivatives one call of a program sums."""
 
-CALLS = 300
-"""Typical number of steps of a search, each of which handles its numbers about once per state."""
+CALLS, STEPS_PER_GRADIENT = 300, 10
+"""Typical number of steps of a search, each of which handles its numbers about once per state; steps per gradient."""
 
 
 class Gaussian(NamedTuple):
@@ -358,7 +358,7 @@ def transport(model: GPIRL, q: Gaussian, log_hyper: Any, new: Any) -> Gaussian:
     return Gaussian(*map(np.asarray, _compiled_transport(model, q, log_hyper, np.asarray(new), bounded=True)))
 
 
-@quick_jit(calls=_work)
+@quick_jit(calls=lambda *arguments: _work(*arguments) // STEPS_PER_GRADIENT)
 @jax.grad
 def _evidence_gradient(
     new: Array, model: GPIRL, counts: Array, log_hyper: Array, q: Gaussian, draws: BaseDraws
