@@ -58,7 +58,7 @@ class Curvature(NamedTuple):
 
 
 def _matrices_of_states(mdp: MDP, reward: Array, counts: Array, **_: Any) -> int:
-    """How often some twenty matrices (state, state) have the numbers of the arguments, about."""
+    """Work per number of the arguments: about twenty passes over a matrix (state, state)."""
     return 20 * len(counts)
 
 
