@@ -276,7 +276,7 @@ def test_the_status_tells_the_limit_of_rounding_from_the_tolerance():
     assert found.status == Status.ROUNDED and found.converged
     assert np.abs(found.policy - policy).max() < 0.02
     assert large.status == Status.IMPRECISE and not large.converged
-    with pytest.raises(RuntimeError, match="rounding changes them by over 0.02; set jax_enable_x64"):
+    with pytest.raises(RuntimeError, match=r"rounding changes them by over 0\.02; set jax_enable_x64"):
         require_converged("soft_values", large)
 
 
