@@ -91,7 +91,6 @@ class MotionResult(NamedTuple):
 class MotionState(NamedTuple):
     """State after whole stages; what a checkpoint holds."""
 
-    done: int  # stages
     horizons: tuple[int, ...]  # of the stages done
     parameters: dict[str, Array]  # of `recurrent_step`, leaves leading with the roles
     loss: np.ndarray  # (stage, step)
@@ -99,6 +98,11 @@ class MotionState(NamedTuple):
         np.ndarray | None
     )  # (play, agent, role) of the plays, for the last stage; None unless learned
     fit: ConjugateResult | None  # role model, fitted to the latest roll-outs; None unless learned
+
+    @property
+    def done(self) -> int:
+        """Stages done."""
+        return len(self.horizons)
 
 
 class MotionRun(NamedTuple):
@@ -245,7 +249,7 @@ def _first(run: MotionRun) -> MotionState:
     num_agents, num_objects = run.scenes.positions.shape[2], run.scenes.context.shape[2]
     width = num_features(run.features, num_agents, num_objects)
     parameters = new_recurrent(key_networks, num_agents, width, run.num_units)
-    return MotionState(0, (), parameters, np.zeros((0, run.num_steps)), None, fit)
+    return MotionState((), parameters, np.zeros((0, run.num_steps)), None, fit)
 
 
 def _one_stage(run: MotionRun, state: MotionState, number: int) -> MotionState:
@@ -275,7 +279,6 @@ def _one_stage(run: MotionRun, state: MotionState, number: int) -> MotionState:
             "give a smaller learning_rate"
         )
     state = state._replace(
-        done=number,
         horizons=run.horizons[:number],
         parameters=parameters,
         loss=np.concatenate([state.loss, loss[None]]),

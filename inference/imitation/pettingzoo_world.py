@@ -281,7 +281,7 @@ class PettingZooWorld:
             return read_actions("expert", expert(state, game), len(game), self)
 
         first, limits = self._begin(seeds.astype(np.int64)), np.full(len(seeds), horizon)
-        rolled = roll_out(self, act, first, np.random.default_rng(0), limits)
+        rolled, _ = roll_out(self, act, first, np.random.default_rng(0), limits)
         lengths = np.minimum(
             rolled.lengths, (~rolled.states.ended).sum(axis=1)
         )  # some end without their goal

@@ -37,7 +37,7 @@ __all__ = [
 
 @short_repr
 class Demonstrations(NamedTuple):
-    """Games as a world sees them.
+    """Games as a world sees them: states and joint actions.
 
     Attributes
     ----------
@@ -267,16 +267,16 @@ def step(world: Any, rng: np.random.Generator, state: Any, actions: np.ndarray) 
     return after, done
 
 
-def role_trajectories(world: Any, games: Any, metadata: Metadata | None = None) -> Trajectories:
+def role_trajectories(world: Any, games: Demonstrations, metadata: Metadata | None = None) -> Trajectories:
     """What the role model observes of games: one sequence per agent, game by game, numbered as `group` from 0.
 
     Parameters
     ----------
-    games : `Demonstrations`, or a roll-out.
+    games : such as demonstrations of a world, for `ethogram.fit` or a figure.
     metadata : names and units of the trajectories.
     """
     num_games, num_steps, num_agents = games.actions.shape[:3]
-    inside = np.arange(num_steps) < np.asarray(games.lengths)[:, None]
+    inside = games.inside
     acted = games.actions[inside]
     features = world.role_features(take(games.states, inside), acted)
     features = _read_features("world.role_features", features, acted.shape[:2])

@@ -188,11 +188,11 @@ def test_team_mates_are_seen_where_the_roll_out_took_them(ring):
 
     both = [Follower(), Follower()]
     start = np.array([[1, 2]])
-    rolled = rolled_from(ring.Ring(), both, np.array([[1, 0]]), start, np.array([3]))
+    rolled, reached = rolled_from(ring.Ring(), both, np.array([[1, 0]]), start, np.array([3]))
     np.testing.assert_array_equal(rolled.states[0], [[1, 2], [2, 3], [3, 4]])
     np.testing.assert_array_equal(np.concatenate(both[1].seen), [[1, 2], [2, 3], [3, 4]])
     np.testing.assert_array_equal(np.concatenate(both[0].seen), [[2, 1], [3, 2], [4, 3]])
-    assert rolled.lengths.tolist() == [3] and not rolled.reached.any()
+    assert rolled.lengths.tolist() == [3] and not reached.any()
 
 
 def test_finished_games_stop_and_others_go_on(ring):
@@ -200,8 +200,8 @@ def test_finished_games_stop_and_others_go_on(ring):
     still.table, right.table = {}, {(float(cell),): np.array([0, 0, 1.0]) for cell in range(6)}
     start = np.array([[0, 2], [0, 1]])
     roles = np.array([[0, 1], [0, 1]])
-    rolled = rolled_from(ring.Ring(), [still, right], roles, start, np.array([5, 5]))
-    assert rolled.lengths.tolist() == [1, 2] and rolled.reached.all()
+    rolled, reached = rolled_from(ring.Ring(), [still, right], roles, start, np.array([5, 5]))
+    assert rolled.lengths.tolist() == [1, 2] and reached.all()
     assert rolled.actions[:, :, 1].tolist() == [[2, 0], [2, 2]]
 
 
