@@ -7,9 +7,9 @@ from the demonstrations whose horizon is raised step by step, as in Algorithm 2.
 
 Corrected here: Algorithm 6 adds the single pair of the state and the expert's answer to it, :math:`(\hat s_t,
 a^*_{t+1})`, t = 0, ..., T - 1, once; its first round is the demonstrations. Half of its roll-outs begin at fresh first
-states, as those of Ross et al. do: in a world without chance, policies that repeat the demonstrations from theirs would
-never be corrected anywhere else. Algorithm 2 starts each segment at the true state. The entropy term of eq. 1 enters no
-update, in the paper neither.
+states, which Ross et al. draw for all of theirs: in a world without chance, policies that repeat the demonstrations
+would never be corrected anywhere else. Algorithm 2 starts each segment at the true state. The entropy term of eq. 1
+enters no update, in the paper neither.
 """
 
 from __future__ import annotations

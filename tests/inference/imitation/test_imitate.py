@@ -292,24 +292,26 @@ class Breaking:
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), ValueError("the world broke")])
 def test_a_run_that_was_cut_short_goes_on_to_the_same_result(ring, made, tmp_path, error):
     data, roles, _ = made
-    path, settings = tmp_path / "run.npz", SHORT | {"rounds": 3, "roles": "shuffled"}
+    settings = SHORT | {"rounds": 3, "roles": "shuffled"}
 
     def run(world, **more):
         return imitate(
             KEY, None, ring.Majority(2), world, data, expert=ring.RingExperts(roles), **settings, **more
         )
 
-    whole = run(Breaking(ring.Ring(), 99, None))
-    with pytest.raises(type(error)) as caught:
-        run(Breaking(ring.Ring(), 6, error), checkpoint=path)  # two resets per round
-    if isinstance(error, ValueError):
-        assert caught.value.__notes__ == ["in round 3 of 3"]
-    resumed_world = Breaking(ring.Ring(), 99, None)
-    resumed = run(resumed_world, checkpoint=path)
-    assert resumed_world.left == 97  # one round was left to do
+    whole, found = run(Breaking(ring.Ring(), 99, None)), []
+    for at in range(1, 7):  # two resets per round: of its roll-outs, and of its fresh games
+        path = tmp_path / f"{at}.npz"
+        with pytest.raises(type(error)) as caught:
+            run(Breaking(ring.Ring(), at, error), checkpoint=path)
+        if isinstance(error, ValueError):
+            assert caught.value.__notes__.pop() == f"in round {(at + 1) // 2} of 3"
+        resumed_world = Breaking(ring.Ring(), 99, None)
+        found.append(run(resumed_world, checkpoint=path))
+        assert resumed_world.left == 93 + 2 * ((at - 1) // 2)  # finished rounds are not done again
     with pytest.warns(UserWarning, match="all 3 rounds were in the checkpoint, .* trained again"):
-        again = run(Breaking(ring.Ring(), 1, AssertionError), checkpoint=path)
-    for other in (resumed, again):
+        found.append(run(Breaking(ring.Ring(), 1, AssertionError), checkpoint=path))
+    for other in found:
         for name in ("failure", "steps", "loss", "reached", "game_steps", "role", "role_probability"):
             np.testing.assert_array_equal(getattr(other, name), getattr(whole, name))
         for one, two in zip(whole.policies, other.policies, strict=True):
