@@ -107,14 +107,14 @@ def check_scenes(scenes: Any) -> None:
 
 
 def by_role(scenes: Scenes, play: np.ndarray, role: np.ndarray) -> Scenes:
-    """Scenes of the plays (map,), with agents in the order of their roles (map, agent), a permutation.
+    """Scenes of the plays (assignment,), with agents in the order of their roles (assignment, agent), a permutation.
 
     A ValueError where a row of `role` is no permutation.
     """
     play, role = np.asarray(play), np.asarray(role)
     expected = (len(play), scenes.positions.shape[2])
     if role.shape != expected:
-        raise ValueError(f"role has shape {role.shape}: give {expected}, (map, agent)")
+        raise ValueError(f"role has shape {role.shape}: give {expected}, (assignment, agent)")
     for row in np.flatnonzero((np.sort(role, axis=1) != np.arange(expected[1])).any(axis=1))[:1]:
         raise ValueError(f"role[{row}] is {role[row].tolist()}: give a permutation of 0 to {expected[1] - 1}")
     agents = np.argsort(role, axis=1)
