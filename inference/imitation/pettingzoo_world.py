@@ -23,6 +23,7 @@ from ethogram.inference.imitation.world import (
     role_trajectories,
     sequences_of_games,
     take,
+    team_features,
 )
 from ethogram.models.arguments import as_list, read_array, require_integer
 from ethogram.models.data.trajectories import Metadata, Trajectories
@@ -202,16 +203,7 @@ class PettingZooWorld:
         observations = np.asarray(state.observations)
         if self.features is not None:
             return self.features(roles, observations)
-        by_role, games = np.argsort(roles, axis=1), np.arange(len(roles))[:, None]
-        num_agents, width = observations.shape[1:]
-        found = np.empty((len(roles), num_agents, num_agents * width), observations.dtype)
-        found[:, :, :width] = observations
-        for place in range(num_agents):
-            mates = np.delete(by_role, place, axis=1)
-            found[games, by_role[:, place, None], width:] = observations[games, mates].reshape(
-                len(roles), 1, -1
-            )
-        return found
+        return team_features(roles, observations)
 
     def role_features(self, state: PettingZooState, actions: np.ndarray) -> np.ndarray:
         """What the role model observes (row, agent, feature), real-valued actions last."""

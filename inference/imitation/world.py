@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 
 import jax
 import numpy as np
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Int, Num
 
 from ethogram.models.arguments import read_array, require_integer
 from ethogram.models.data import trajectories
@@ -32,6 +32,7 @@ __all__ = [
     "sequences_of_games",
     "step",
     "take",
+    "team_features",
 ]
 
 
@@ -154,6 +155,20 @@ def put(state: Any, rows: np.ndarray, new: Any) -> Any:
         return changed
 
     return jax.tree.map(replaced, state, new)
+
+
+def team_features(
+    roles: Int[np.ndarray, "game agent"], own: Num[np.ndarray, "game agent feature"]
+) -> Num[np.ndarray, "game agent features"]:
+    """Features of each agent, and then those of its team-mates in order of their roles, for `observe`."""
+    by_role, games = np.argsort(roles, axis=1), np.arange(len(roles))[:, None]
+    num_agents = own.shape[1]
+    found = np.empty((len(roles), num_agents, num_agents, own.shape[2]), own.dtype)
+    found[:, :, 0] = own
+    for place in range(num_agents):
+        mates = np.delete(by_role, place, axis=1)
+        found[games, by_role[:, place, None], 1:] = own[games, mates][:, None]
+    return found.reshape(len(roles), num_agents, -1)
 
 
 def read_demonstrations(world: Any, data: Any) -> tuple[Demonstrations, Trajectories, np.ndarray]:
