@@ -12,13 +12,12 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from ethogram.inference.imitation import Replay, sequences_of_games
+from ethogram.inference.imitation import Demonstrations
 from ethogram.inference.imitation.policies import choose_actions
 from ethogram.inference.planning import Episodes
 from ethogram.inference.planning.action_limits import round_actions
 from ethogram.inference.planning.episodes import begin_episode
 from ethogram.models.arguments import require_integer
-from ethogram.models.data import Metadata, Trajectories
 from ethogram.models.planning import PlanningProblem
 
 __all__ = ["FluentTeam", "LearnedTeam", "PlannerExpert"]
@@ -104,39 +103,13 @@ class FluentTeam:
         """Every agent observes the whole state."""
         return np.repeat(state[:, None], roles.shape[1], 1)
 
-    def replay(self, data: Trajectories) -> Replay:
-        """Demonstrations, whose observations are states."""
-        if data.observations is None or data.actions is None:
-            raise ValueError("data.observations or data.actions is None: give trajectories of this world")
-        sequences = sequences_of_games(data, self.num_agents)
-        states, actions = np.asarray(data.observations)[sequences[:, 0]], np.asarray(data.actions)[sequences]
-        if states.shape[2] != len(self.problem.fluents):
-            raise ValueError(
-                f"data.observations has {states.shape[2]} features: expected the {len(self.problem.fluents)} fluents"
-            )
-        lengths = np.asarray(data.lengths)[sequences[:, 0]].astype(int)
-        return Replay(np.nan_to_num(states).astype(float), actions.swapaxes(1, 2).astype(int), lengths)
+    def role_features(
+        self, state: States, actions: Int[np.ndarray, "game agent"]
+    ) -> Float[np.ndarray, "game agent fluent"]:
+        """The state, of every agent."""
+        return np.repeat(state[:, None], self.num_agents, 1)
 
-    def record(self, states: np.ndarray, actions: np.ndarray, lengths: np.ndarray) -> Trajectories:
-        """Roll-outs as trajectories: states as observations, and the actions of each agent."""
-        agents = range(self.num_agents)
-        games = [(game, agent, length) for game, length in enumerate(lengths) for agent in agents]
-        return Trajectories.from_list(
-            [states[game, :length] for game, _, length in games],
-            actions=[actions[game, :length, agent] for game, agent, length in games],
-            agent=np.array([agent for _, agent, _ in games]),
-            group=np.array([game for game, _, _ in games]),
-            metadata=Metadata(
-                name=self.problem.domain,
-                feature_names=self.problem.fluents,
-                agent_names=tuple(f"agent {agent + 1}" for agent in agents),
-                action_names=("nothing", *self.problem.actions),
-                time_unit="step",
-            ),
-            codes=True,
-        )
-
-    def demonstrations(self, episodes: Episodes) -> Trajectories:
+    def demonstrations(self, episodes: Episodes) -> Demonstrations:
         """Episodes of :func:`ethogram.planning.play_episodes` as demonstrations.
 
         Raises
@@ -151,7 +124,7 @@ class FluentTeam:
                 [[name in each for name in self.problem.fluents] for each in true]
             )
             actions[game, : lengths[game]] = [self.deal(each) for each in taken]
-        return self.record(states, actions, lengths)
+        return Demonstrations(states, actions, lengths)
 
 
 class PlannerExpert:
@@ -193,13 +166,13 @@ class LearnedTeam:
         if len(policies) != team.num_agents:
             raise ValueError(f"policies has {len(policies)} entries: expected num_agents = {team.num_agents}")
         self.team, self.policies = team, policies
-        self._rng = np.random.default_rng(0)  # policies choose their mode: nothing is drawn
+        self._rng = np.random.default_rng(0)  # policies are deterministic: nothing is drawn
 
     def sample_action(self, state: Mapping[str, Any]) -> dict[str, bool]:
         """The actions to take in a state, by name."""
         row = self.team.problem.encode_state(state)[None]
         chosen = [
-            choose_actions(policy, row, self.team.num_actions, "mode", self._rng, role)
+            choose_actions(policy, row, self.team.num_actions, True, self._rng, role)
             for role, policy in enumerate(self.policies)
         ]
         return self.team.problem.decode_action(self.team.joint(row, np.stack(chosen, 1))[0])

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
+from jax import Array
 from jaxtyping import Float, Int
 
 from ethogram.domains import football
@@ -16,7 +18,12 @@ from ethogram.domains.data import archive
 from ethogram.inference.imitation import Scenes
 from ethogram.models.data.trajectories import Metadata, Trajectories
 
-__all__ = ["FootballScenes", "load"]
+__all__ = ["FootballScenes", "load", "motion_features"]
+
+POSITION_SCALE, DISTANCE_SCALE = (50.0, 30.0), 20.0
+"""Metres by which features of positions on the pitch, and of distances between players, are divided."""
+REACHES = (5.0, 15.0)
+"""Metres within which a policy sees opponents, as kernels: their sums need no order of opponents."""
 
 
 class FootballScenes(NamedTuple):
@@ -66,6 +73,35 @@ def load() -> FootballScenes:
         ),
     )
     return FootballScenes(scenes, data, np.array(team))
+
+
+def motion_features(position: Array, velocity: Array, objects: Array, object_velocity: Array) -> Array:
+    """Features (role, feature) of one play, for `imitate_motion`: of the ball, the team-mates and the opponents.
+
+    Own position, about the pitch and the team's centroid; own velocity; the ball, and its velocity; the team-mates in
+    order of their roles; sums over opponents nearby. Relative to the agent where not said; all are scaled to about 1.
+    """
+    num_roles = len(position)
+    if len(objects) < 2:
+        raise ValueError(f"scenes have {len(objects)} objects: give the ball and one opponent at least")
+    others = np.array([np.delete(np.arange(num_roles), role) for role in range(num_roles)])
+    mates = (position[others] - position[:, None]) / DISTANCE_SCALE
+    away = objects[None, 1:] - position[:, None]
+    square = jnp.sum(away**2, axis=-1, keepdims=True)
+    near = [jnp.exp(-square / (2 * reach**2)) for reach in REACHES]
+    opponents = [jnp.sum(each * away, axis=1) / reach for each, reach in zip(near, REACHES, strict=True)]
+    parts = [
+        position / jnp.array(POSITION_SCALE, position.dtype),
+        (position - position.mean(0)) / DISTANCE_SCALE,
+        velocity,
+        jnp.broadcast_to(velocity.mean(0), velocity.shape),
+        (objects[:1] - position) / DISTANCE_SCALE,
+        jnp.broadcast_to(object_velocity[:1], velocity.shape),
+        mates.reshape(num_roles, -1),
+        *opponents,
+        *(jnp.sum(each, axis=1) for each in near),
+    ]
+    return jnp.concatenate(parts, axis=1)
 
 
 def _padded(plays: list[np.ndarray], lengths: np.ndarray) -> Float[np.ndarray, "play time object 2"]:

@@ -31,10 +31,10 @@ from jaxtyping import Float, Int
 
 from ethogram.models.arguments import require, require_integer, require_kind, require_number, require_one_of
 from ethogram.models.data.trajectories import Metadata, Trajectories
+from ethogram.models.mdps.bellman import require_converged
 from ethogram.models.mdps.mdp import MDP
-from ethogram.models.mdps.policy_values import require_converged
 from ethogram.models.mdps.soft_policy import SoftPolicy
-from ethogram.models.mdps.soft_values import soft_values
+from ethogram.models.mdps.values import soft_values
 
 __all__ = [
     "ACTION_NAMES", "MOVES", "ObjectWorld", "draw", "draw_policy", "feature_names", "from_maps", "objectworld",

@@ -1,7 +1,7 @@
 """Predator and prey as a world for `ethogram.imitate`: all games of a step at once, and the experts to be asked.
 
 Rules and cells are those of `ethogram.domains.predator_prey`. A state is the cells (game, agent, 2) of all agents.
-Demonstrations have cells relative to the prey only; the board has no edge, so they are replayed with the prey at
+Demonstrations have cells relative to the prey only; the board has no edge, so they are read with the prey at
 (0, 0).
 """
 
@@ -17,13 +17,11 @@ from ethogram.domains.predator_prey import (
     NUM_PREDATORS,
     PREY,
     SLOTS,
-    Games,
     check_board,
     expert_policies,
     prey_moves,
-    trajectories,
 )
-from ethogram.inference.imitation import Replay, sequences_of_games
+from ethogram.inference.imitation import Demonstrations, sequences_of_games
 from ethogram.models.arguments import read_array
 from ethogram.models.data.trajectories import Trajectories
 
@@ -98,8 +96,15 @@ class PredatorPreyWorld:
             features[games, by_role[:, place, None], 1:] = offsets[games, mates][:, None]
         return features.reshape(len(state), NUM_PREDATORS, -1)
 
-    def replay(self, data: Trajectories) -> Replay:
-        """Demonstrations, from the cells relative to the prey that `data.states` has."""
+    def role_features(
+        self, state: Cells, actions: Int[np.ndarray, "game predator"]
+    ) -> Int[np.ndarray, "game predator 1"]:
+        """Symbols of the cell relative to the prey and the move, as of `predator_prey.symbols`."""
+        rows, columns = np.moveaxis((state[:, :PREY] - state[:, PREY:]) % self.size, -1, 0)
+        return ((rows * self.size + columns) * len(MOVES) + actions)[..., None].astype(np.int32)
+
+    def demonstrations(self, data: Trajectories) -> Demonstrations:
+        """Games of trajectories, from the cells relative to the prey that `data.states` has."""
         if data.states is None or data.actions is None:
             raise ValueError("data.states or data.actions is None: give trajectories of predator_prey")
         sequences = sequences_of_games(data, NUM_PREDATORS)
@@ -114,24 +119,9 @@ class PredatorPreyWorld:
             raise ValueError(
                 f"data.states of sequence {sequences[game, predator]} is -1 at step {time}: demonstrations have no gaps"
             )
-        known = np.maximum(states, 0)
         cells = np.zeros((*states.shape[:2], NUM_PREDATORS + 1, 2), int)
-        cells[:, :, :PREY] = np.stack(np.divmod(known, self.size), axis=-1)
-        return Replay(cells, np.asarray(actions, int), lengths)
-
-    def record(self, states: np.ndarray, actions: np.ndarray, lengths: np.ndarray) -> Trajectories:
-        """Roll-outs as `predator_prey.trajectories`: symbols of cell and move, cells, and moves."""
-        num_games, num_steps = actions.shape[:2]
-        after = np.arange(num_steps) >= np.asarray(lengths)[:, None]
-        moves = np.zeros((num_games, num_steps, NUM_PREDATORS + 1), int)
-        moves[:, :, :PREY] = actions
-        moves[after] = -1
-        positions = np.concatenate([states, states[:, -1:]], axis=1)
-        nothing = np.zeros(num_games, bool)
-        games = Games(
-            positions, moves, np.asarray(lengths), nothing, np.zeros(num_games * NUM_PREDATORS, int)
-        )
-        return trajectories(games, self.size)
+        cells[:, :, :PREY] = np.stack(np.divmod(np.maximum(states, 0), self.size), axis=-1)
+        return Demonstrations(cells, np.asarray(actions, int), lengths)
 
 
 class PredatorPreyExperts:

@@ -30,7 +30,7 @@ import ethogram
 from ethogram import plots
 from ethogram.domains import predator_prey
 from ethogram.domains.predator_prey_world import PredatorPreyExperts, PredatorPreyWorld
-from ethogram.roles import Replay, relabel, sequences_of_games
+from ethogram.roles import Demonstrations, relabel
 
 plt.style.use("petroff10")  # colours that readers with a colour vision deficiency tell apart
 
@@ -67,9 +67,9 @@ plt.show()
 #
 # The role model has four roles that are distinct in each game, and a categorical emission over 245 symbols, the cell
 # relative to the prey and the move. A round of `imitate` assigns the predators to roles, trains a forest for each role,
-# lets all four play from the first states of the demonstrations, asks the experts what they would have done there
-# (DAgger), and fits the role model to these roll-outs. It ends with fresh games, in which nobody knows a role: policies
-# are given to predators at random.
+# lets all four play, half of the games from first states of demonstrations and half from fresh ones, asks the experts
+# what they would have done there (DAgger), and fits the role model to these roll-outs. It ends with fresh games, in
+# which nobody knows a role: policies are given to predators at random.
 #
 # `ethogram.fit` calls it as the method `"imitate"` of a role model. The baseline without structure has no role model,
 # and calls `imitate` itself with `roles="shuffled"`: the same demonstrations, experts, rounds and forests, with an
@@ -134,7 +134,7 @@ plt.show()
 #
 # ## A world of your own
 #
-# `imitate` needs five methods, each for many games at once. Two foragers on a ring of six cells have to hold cells 0
+# `imitate` needs four methods, each for many games at once. Two foragers on a ring of six cells have to hold cells 0
 # and 3, and each of them heads for one of the two:
 
 
@@ -152,17 +152,8 @@ class Ring:
     def observe(self, roles, state):  # the own cell, then that of the other forager
         return np.stack([state, state[:, ::-1]], axis=-1)
 
-    def replay(self, data):
-        rows = sequences_of_games(data, 2)
-        states, actions = (np.asarray(x)[rows].swapaxes(1, 2) for x in (data.states, data.actions))
-        return Replay(np.maximum(states, 0), actions, np.asarray(data.lengths)[rows[:, 0]])
-
-    def record(self, states, actions, lengths):  # the role model sees symbols of cell and move
-        where = [(game, slice(int(n)), agent) for game, n in enumerate(lengths) for agent in range(2)]
-        cells, moves = [states[place] for place in where], [actions[place] for place in where]
-        symbols = [3 * cell + move for cell, move in zip(cells, moves, strict=True)]
-        group = np.repeat(np.arange(len(lengths)), 2)
-        return ethogram.Trajectories.from_list(symbols, states=cells, actions=moves, group=group)
+    def role_features(self, state, actions):  # the role model sees symbols of cell and move
+        return (3 * state + actions)[..., None]
 
 
 # %% [markdown]
@@ -183,7 +174,7 @@ for _ in range(4):
     states.append(state)
     actions.append(expert(state, everyone))
     state, _ = ring.step(rng, state, actions[-1])
-foragers = ring.record(np.stack(states, axis=1), np.stack(actions, axis=1), np.full(40, 4))
+foragers = Demonstrations(np.stack(states, axis=1), np.stack(actions, axis=1), np.full(40, 4))
 pair = ethogram.RoleHMM(2, ethogram.CategoricalEmission(18), exclusive="per_sequence")
 call = {"expert": expert, "rounds": 2, "horizon": 8, "progress_bar": False}
 for name, prior in {"learned": pair, "shuffled": None}.items():

@@ -23,7 +23,7 @@ from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.emissions import GaussianEmission
 from ethogram.models.intents.agent_markov import AgentMarkov
 from ethogram.models.mdps.mdp import MDP
-from ethogram.models.mdps.soft_values import soft_values
+from ethogram.models.mdps.values import soft_values
 from ethogram.models.networks.bayes_net import BayesNet
 from ethogram.models.networks.marginal_map import MarginalMAP
 from ethogram.models.rewards.gp_irl import GPIRL

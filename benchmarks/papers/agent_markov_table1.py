@@ -207,11 +207,9 @@ def _score(setting: Setting, version: str, trial: Trial, number: int) -> list[fl
 
 
 def _maxent(environment: Environment, trial: Trial) -> float:
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "the search has not converged")  # of the record's 60 steps
-        policy = fit_max_entropy(environment.mdp, trial.train.data, num_steps=60).policy
+    policy = fit_max_entropy(environment.mdp, trial.train.data).policy
     count = len(environment.agent.policy)
-    blind = environment.agent._replace(policy=np.stack([np.asarray(policy)] * count))
+    blind = environment.agent._replace(policy=np.stack([policy] * count))
     return intent_errors(
         environment.agent, blind, trial.train.data, trial.train.intents, np.arange(count)
     ).wkl_policy
@@ -222,7 +220,7 @@ def _maxent_row(domain: str, entropy: np.ndarray) -> dict[str, Any]:
         "kind": "fit",
         "domain": domain,
         "version": "MaxEnt",
-        "setting": "60 steps",
+        "setting": "default",
         "trials": len(entropy),
         "wkl_policy": float(entropy.mean()),
         "published_wkl_policy": PUBLISHED_MAXENT[domain],

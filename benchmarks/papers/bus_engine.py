@@ -28,7 +28,7 @@ from ethogram.domains import rust_bus
 from ethogram.inference.rewards.fit_reward import fit_reward
 from ethogram.inference.rewards.reward_posterior import RewardFit
 from ethogram.models.mdps.soft_policy import ActionCounts
-from ethogram.models.mdps.soft_values import soft_values
+from ethogram.models.mdps.values import soft_values
 
 __all__ = ["measure"]
 

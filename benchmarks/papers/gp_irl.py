@@ -40,8 +40,7 @@ from ethogram.inference.rewards.fit_reward import fit_reward
 from ethogram.inference.rewards.max_entropy import fit_max_entropy
 from ethogram.inference.rewards.predictions import predict_reward
 from ethogram.models.data.trajectories import Trajectories
-from ethogram.models.mdps.soft_values import soft_values
-from ethogram.models.mdps.value_difference import expected_value_difference
+from ethogram.models.mdps.values import expected_value_difference, soft_values
 from ethogram.models.rewards.gp_irl import GPIRL
 from ethogram.models.rewards.inducing_points import select_inducing_points
 

@@ -44,6 +44,7 @@ NUM_AGENTS, LONGEST, FIRST_SECOND = 10, 25, 5
 PHASES = (5, 10, 15, 20, 25)
 SHOWN = (1, 2, 5, 10, 15, 25)
 NUM_FUTURES = 16
+SEEN = {"features": football_scenes.motion_features}
 
 
 class Policy(NamedTuple):
@@ -123,7 +124,7 @@ def fitted(
     if arm == "learned":
         model = RoleHMM(NUM_AGENTS, GaussianEmission(2, dof=4.0, scale=25.0), exclusive="per_sequence")
         fit = ConjugateSVI(model).run(key, data, 200, progress_bar=False)
-        roles = roles_of_plays(fit, data, NUM_AGENTS)[1].best
+        roles = roles_of_plays(fit, data, NUM_AGENTS).best
     else:
         fit, everyone = None, np.arange(NUM_AGENTS)
         roles = rng.permuted(np.tile(everyone, (len(train), 1)), axis=1)
@@ -131,7 +132,7 @@ def fitted(
     policies = []
     for decay in decays:
         result = imitate_motion(
-            key, fit, some(scenes, train), data, roles=arm, weight_decay=decay, progress_bar=False
+            key, fit, some(scenes, train), data, roles=arm, weight_decay=decay, progress_bar=False, **SEEN
         )
         name = f"recurrent, decay {decay:g}"
         policies.append(
@@ -139,15 +140,15 @@ def fitted(
         )
     for ridge in ridges:
         coefficients = fit_linear_motion(
-            by_role(some(scenes, train), np.arange(len(train)), roles), ridge=ridge
+            by_role(some(scenes, train), np.arange(len(train)), roles), ridge=ridge, **SEEN
         )
         policies.append((f"linear, ridge {ridge:g}", Policy(linear_step, coefficients), roles, fit))
     made = []
     for name, policy, held, last_fit in policies:
         if last_fit is not None:
-            roles_held_out = roles_of_plays(last_fit, first_second(held_out), NUM_AGENTS)[1].best
+            roles_held_out = roles_of_plays(last_fit, first_second(held_out), NUM_AGENTS).best
         trained_on = by_role(some(scenes, train), np.arange(len(train)), held)
-        scale = residual_scale(policy.step, policy.parameters, trained_on, policy.num_units)
+        scale = residual_scale(policy.step, policy.parameters, trained_on, policy.num_units, **SEEN)
         made.append((name, policy, by_role(some(scenes, test), np.arange(len(test)), roles_held_out), scale))
     return made
 
@@ -163,7 +164,7 @@ def rolled(policy: Policy, scenes: Scenes, noise: Any = None) -> Any:
     num_steps = scenes.positions.shape[1]
     for phase in PHASES:
         run = roll_motion(
-            policy.step, policy.parameters, scenes, LONGEST, phase, noise, num_units=policy.num_units
+            policy.step, policy.parameters, scenes, LONGEST, phase, noise, num_units=policy.num_units, **SEEN
         )
         inside = np.arange(1, num_steps)[:, None] < np.asarray(scenes.lengths)
         yield np.asarray(run.positions), np.asarray(run.since), inside & np.asarray(run.counted)[:, None]

@@ -26,7 +26,7 @@ from benchmarks import report
 from ethogram.domains import rust_bus
 from ethogram.inference.choices.px_da import PXDA
 from ethogram.models.choices.noisy_mdp import NoisyMDP
-from ethogram.models.mdps.soft_values import soft_values
+from ethogram.models.mdps.values import soft_values
 
 __all__ = ["measure"]
 

@@ -27,7 +27,7 @@ from benchmarks import report
 from ethogram.domains import objectworld
 from ethogram.inference.rewards.fit_reward import fit_reward
 from ethogram.models.mdps.soft_curvature import likelihood_curvature
-from ethogram.models.mdps.soft_values import soft_values
+from ethogram.models.mdps.values import soft_values
 from ethogram.models.rewards.gp_irl import GPIRL
 from ethogram.models.rewards.inducing_points import representative_points
 

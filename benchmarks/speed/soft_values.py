@@ -34,7 +34,7 @@ from benchmarks.speed.soft_values_reference import (
 )
 from benchmarks.speed.timing import Contender, Timing, compare, peak_memory, speed_row
 from ethogram.models.mdps.mdp import MDP
-from ethogram.models.mdps.soft_values import SoftSolution, soft_values
+from ethogram.models.mdps.values import SoftSolution, soft_values
 
 __all__ = ["SIZES", "measure", "measure_batch", "measure_linearity", "measure_size"]
 

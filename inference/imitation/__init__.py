@@ -20,18 +20,19 @@ from ethogram.inference.imitation.motion import (
 )
 from ethogram.inference.imitation.pettingzoo_world import PettingZooState, PettingZooWorld
 from ethogram.inference.imitation.result import ImitationResult
-from ethogram.inference.imitation.stages import roles_of_plays
-from ethogram.inference.imitation.world import Replay, World, sequences_of_games
+from ethogram.inference.imitation.weighted_assignments import WeightedAssignments, roles_of_plays
+from ethogram.inference.imitation.world import Demonstrations, World, role_trajectories, sequences_of_games
 
 __all__ = [
+    "Demonstrations",
     "Episode",
     "ImitationResult",
     "MotionResult",
     "PettingZooState",
     "PettingZooWorld",
-    "Replay",
     "RolledMotion",
     "Scenes",
+    "WeightedAssignments",
     "World",
     "by_role",
     "constant_velocity",
@@ -41,6 +42,7 @@ __all__ = [
     "linear_step",
     "recurrent_step",
     "residual_scale",
+    "role_trajectories",
     "roles_of_plays",
     "roll_motion",
     "sequences_of_games",

@@ -21,24 +21,27 @@ from ethogram.models.arguments import is_concrete
 from ethogram.models.printing import short_repr
 
 __all__ = [
+    "MotionFeatures",
     "RolledMotion",
     "Scenes",
     "by_role",
     "check_scenes",
     "constant_velocity",
     "linear_step",
-    "motion_features",
     "new_recurrent",
     "recurrent_step",
     "roll_motion",
     "stay_still",
 ]
 
-RANGES = (5.0, 15.0)
-"""Metres within which a policy sees opponents, as kernels: their sums need no order of opponents."""
-
 Step = Callable[[Any, Array, Array, Array], tuple[Array, Array]]
 """Memory and displacements, from the parameters of one role, memory, features and velocities, each (play, ...)."""
+
+MotionFeatures = Callable[[Array, Array, Array, Array], Array]
+"""Features (role, feature) of one play, from positions and velocities (role, 2) of agents, and (object, 2) of objects.
+
+Compiled once per function: define it at the top of a module.
+"""
 
 
 @short_repr
@@ -48,7 +51,7 @@ class Scenes(NamedTuple):
     Attributes
     ----------
     positions : (play, time, agent, 2).
-    context : (play, time, object, 2): the ball, then opponents, one at least.
+    context : (play, time, object, 2), such as the ball and the opponents.
     lengths : (play,) frames; positions beyond are ignored, and finite.
     """
 
@@ -83,10 +86,10 @@ def check_scenes(scenes: Any) -> None:
             f"scenes have positions {positions} and context {context}: give (play, time, agent, 2) and "
             "(play, time, object, 2)"
         )
-    if context[:2] != positions[:2] or lengths != positions[:1] or not positions[0] or context[2] < 2:
+    if context[:2] != positions[:2] or lengths != positions[:1] or not positions[0]:
         raise ValueError(
             f"scenes have positions {positions}, context {context} and lengths {lengths}: give the same plays and "
-            "times, one play at least, and a ball with one opponent at least"
+            "times, one play at least"
         )
     if not is_concrete(*scenes):
         return
@@ -115,38 +118,6 @@ def by_role(scenes: Scenes, play: np.ndarray, role: np.ndarray) -> Scenes:
     agents = np.argsort(role, axis=1)
     positions = np.take_along_axis(scenes.positions[play], agents[:, None, :, None], axis=2)
     return Scenes(positions, scenes.context[play], scenes.lengths[play])
-
-
-def motion_features(position: Array, velocity: Array, objects: Array, object_velocity: Array) -> Array:
-    """Features (role, feature) of one play: arrays (role, 2) of agents, (object, 2) of ball and opponents.
-
-    Own position, about the pitch and the team's centroid; own velocity; the ball, and its velocity; the team-mates in
-    order of their roles; sums over opponents nearby. Relative to the agent where not said; all are scaled to about 1.
-    """
-    num_roles = len(position)
-    others = np.array([np.delete(np.arange(num_roles), role) for role in range(num_roles)])
-    mates = (position[others] - position[:, None]) / 20
-    away = objects[None, 1:] - position[:, None]
-    square = jnp.sum(away**2, axis=-1, keepdims=True)
-    near = [jnp.exp(-square / (2 * reach**2)) for reach in RANGES]
-    opponents = [jnp.sum(each * away, axis=1) / reach for each, reach in zip(near, RANGES, strict=True)]
-    parts = [
-        position / jnp.array([50.0, 30.0], position.dtype),
-        (position - position.mean(0)) / 20,
-        velocity,
-        jnp.broadcast_to(velocity.mean(0), velocity.shape),
-        (objects[:1] - position) / 20,
-        jnp.broadcast_to(object_velocity[:1], velocity.shape),
-        mates.reshape(num_roles, -1),
-        *opponents,
-        *(jnp.sum(each, axis=1) for each in near),
-    ]
-    return jnp.concatenate(parts, axis=1)
-
-
-def num_features(num_roles: int) -> int:
-    """Number of features of each role."""
-    return 12 + 2 * (num_roles - 1) + 3 * len(RANGES)
 
 
 def stay_still(parameters: Any, memory: Array, features: Array, velocity: Array) -> tuple[Array, Array]:
@@ -183,9 +154,15 @@ def recurrent_step(parameters: Any, memory: Array, features: Array, velocity: Ar
     return memory, velocity + memory @ parameters["output"] + parameters["output_bias"]
 
 
-def new_recurrent(key: Array, num_roles: int, num_units: int) -> dict[str, Array]:
+def num_features(features: MotionFeatures, num_roles: int, num_objects: int) -> int:
+    """Number of features of each role."""
+    agents, objects = jnp.zeros((num_roles, 2)), jnp.zeros((num_objects, 2))
+    return jax.eval_shape(features, agents, agents, objects, objects).shape[1]
+
+
+def new_recurrent(key: Array, num_roles: int, num_features: int, num_units: int) -> dict[str, Array]:
     """Parameters (role, ...) of `recurrent_step`; the output is zero, so that it begins at constant velocity."""
-    width = num_features(num_roles) + num_units
+    width = num_features + num_units
     key_gates, key_candidate = jax.random.split(key)
     scale = 1 / np.sqrt(width)
     return {
@@ -207,6 +184,8 @@ def roll_motion(
     noise: Any = None,
     num_units: int = 1,
     before: tuple[Any, Any] | None = None,
+    *,
+    features: MotionFeatures,
 ) -> RolledMotion:
     """Joint roll-outs of all plays, which start again at the true positions at times phase + horizon i.
 
@@ -220,12 +199,8 @@ def roll_motion(
     num_units : size of the memory.
     before : positions (play, role, 2) and context (play, object, 2) one frame before the first, for the velocities
         there; None where nobody has a velocity yet.
-
-    Raises
-    ------
-    ValueError, TypeError
-        For scenes of inconsistent shapes or with numbers that are not finite, a horizon below 1, and other arrays whose
-        shapes do not fit.
+    features : ``features(position, velocity, objects, object_velocity)`` of one play, arrays (role, 2) and (object, 2),
+        returns what policies see (role, feature), such as ``football_scenes.motion_features``.
     """
     check_scenes(scenes)
     num_plays, num_steps, num_roles, _ = scenes.positions.shape
@@ -246,17 +221,17 @@ def roll_motion(
     for leaf in jax.tree.leaves(parameters):
         if np.shape(leaf)[:1] != (num_roles,):
             raise ValueError(f"parameters have shape {np.shape(leaf)}: give {num_roles} roles first")
-    return _roll(step, parameters, scenes, horizon, phase, noise, num_units, before)
+    return _roll(step, parameters, scenes, horizon, phase, noise, num_units, before, features)
 
 
-@functools.partial(jax.jit, static_argnames=("step", "num_units"))
-def _roll(step, parameters, scenes, horizon, phase, noise, num_units, before):
+@functools.partial(jax.jit, static_argnames=("step", "num_units", "features"))
+def _roll(step, parameters, scenes, horizon, phase, noise, num_units, before, features):
     given = (scenes.positions, scenes.context, parameters, noise, before)
     dtype = jnp.result_type(float, *jax.tree.leaves(given))
     positions, context = (jnp.asarray(x, dtype) for x in scenes[:2])
     num_plays, num_steps, num_roles, _ = positions.shape
     every = jax.vmap(step, in_axes=(0, 1, 1, 1), out_axes=(1, 1))
-    phi = jax.vmap(motion_features)
+    phi = jax.vmap(features)
     true, objects = jnp.moveaxis(positions, 1, 0), jnp.moveaxis(context, 1, 0)
     first, objects_first = (
         (true[0], objects[0]) if before is None else (jnp.asarray(x, dtype) for x in before)
@@ -268,13 +243,13 @@ def _roll(step, parameters, scenes, horizon, phase, noise, num_units, before):
 
     def advance(carry, inputs):
         position, previous, memory, true_memory = carry
-        time, true_now, true_then, features, now, then, shock = inputs
+        time, true_now, true_then, true_features, now, then, shock = inputs
         sync = (time - phase) % horizon == 0
         position, previous = (jnp.where(sync, a, b) for a, b in ((true_now, position), (true_then, previous)))
         memory = jnp.where(sync, true_memory, memory)
         velocity = position - previous
         memory, displacement = every(parameters, memory, phi(position, velocity, now, now - then), velocity)
-        true_memory, _ = every(parameters, true_memory, features, true_now - true_then)
+        true_memory, _ = every(parameters, true_memory, true_features, true_now - true_then)
         after = position + displacement + shock
         return (after, position, memory, true_memory), after
 

@@ -1,31 +1,41 @@
-"""Environments of PettingZoo's parallel API as a world for `imitate`, by duck type.
+"""Environments of PettingZoo's parallel API as a world for `imitate`, by duck type; nothing is imported.
 
-Such an environment is an object that cannot be copied in general, while `imitate` enters games at any step. A state is
-therefore the seed of a reset and the joint actions since: everything that an environment determined by its seed is.
-Environments at the states that were reached last are kept, one for each game that is played at the same time, so that
-rolling out costs one step of the environment a step; only a state that is entered anew is played again from its seed.
+Such an environment is an object with ``possible_agents``, ``agents``, ``reset(seed=)``, ``step(actions)`` and
+``action_space(agent)``, which cannot be copied in general, while `imitate` enters games at any step. A state is
+therefore the seed of a reset and the joint actions since: everything that an environment determined by its seed is. The
+environments of the latest states are kept, one for each game, so that rolling out costs one step of the environment per
+step; only a state that is entered anew is played again from its seed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Int, Num
 
-from ethogram.inference.imitation.parallel_environments import (
-    TOLERANCE,
-    EnvironmentPool,
-    check_environment,
-    read_space,
+from ethogram.inference.imitation.roll_outs import roll_out
+from ethogram.inference.imitation.world import (
+    Demonstrations,
+    put,
+    read_actions,
+    role_trajectories,
+    sequences_of_games,
+    take,
 )
-from ethogram.inference.imitation.world import Replay, read_actions, sequences_of_games, take
 from ethogram.models.arguments import as_list, read_array, require_integer
 from ethogram.models.data.trajectories import Metadata, Trajectories
 from ethogram.models.printing import short_repr
 
 __all__ = ["PettingZooState", "PettingZooWorld"]
+
+TOLERANCE = 1e-4
+"""Relative and absolute difference up to which two observations are the same: machines round differently."""
+
+
+GameKey = tuple[int, int, bytes]
+"""State of a game: seed, joint actions since the reset, and their bytes."""
 
 
 @short_repr
@@ -48,6 +58,54 @@ class PettingZooState(NamedTuple):
     ended: Bool[np.ndarray, "game"]
 
 
+class Live(NamedTuple):
+    """An environment, with the latest observations by agent."""
+
+    environment: Any
+    seen: dict[str, Any]
+
+
+class ActionSpace(NamedTuple):
+    """Actions that all agents have.
+
+    Attributes
+    ----------
+    num_actions : of a Discrete space; None for a Box.
+    start : lowest integer of a Discrete space.
+    low, high : (agent, dim), bounds of a Box, flattened; actions are clipped to them.
+    shapes : (agent,) shapes of one action of a Box.
+    dtype : of the actions.
+    """
+
+    num_actions: int | None
+    start: int
+    low: np.ndarray
+    high: np.ndarray
+    shapes: tuple[tuple[int, ...], ...]
+    dtype: np.dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one action in arrays: () of integers, (dim,) of reals."""
+        return () if self.num_actions is not None else self.low.shape[1:]
+
+    def legal(self, actions: np.ndarray) -> np.ndarray:
+        """Actions (agent, ...) in the dtype of the space and within its bounds."""
+        if self.num_actions is not None:
+            return actions.astype(self.dtype)
+        if actions.shape != self.low.shape:
+            raise ValueError(
+                f"actions have shape {actions.shape} for each game: give {self.low.shape}, (agent, dim)"
+            )
+        return np.clip(actions.astype(self.dtype), self.low, self.high)
+
+    def to_env(self, actions: np.ndarray) -> list[Any]:
+        """One action per agent, as the environment takes it."""
+        if self.num_actions is not None:
+            return [self.start + int(action) for action in actions]
+        return [action.reshape(shape) for action, shape in zip(actions, self.shapes, strict=True)]
+
+
 class PettingZooWorld:
     """A world of parallel environments, for `imitate`.
 
@@ -57,7 +115,7 @@ class PettingZooWorld:
 
     An environment must be determined by the seed of its reset and the joint actions. What is played again is compared
     with what was observed, and a difference raises an error. A roll-out from the first state of a demonstration
-    therefore meets the same chance as the demonstration, as long as it acts like it. Memory is `max_steps` joint
+    therefore sees the same random events as the demonstration while its actions agree. Memory is `max_steps` joint
     actions for each state that `imitate` keeps, and as many environments as games are played at once.
 
     Parameters
@@ -72,13 +130,8 @@ class PettingZooWorld:
         whether the goal is reached. None: the environment terminates for all `agents`.
     features : ``features(roles, observations)``, arrays (game, agent) and (game, agent, feature), returns what policies
         see (game, agent, feature). None: the own observation, then those of team-mates in order of their roles.
-    role_features : ``role_features(observations, actions)`` of one game, arrays (time, agent, feature) and (time,
-        agent) or (time, agent, dim), returns what the role model sees (time, agent, feature).
-
-    Raises
-    ------
-    ValueError, TypeError
-        For what is no parallel environment, spaces other than Discrete or Box, or of several sizes, and unknown agents.
+    role_features : ``role_features(observations, actions)`` of rows, arrays (row, agent, feature) and (row, agent) or
+        (row, agent, dim), returns what the role model observes (row, agent, feature).
     """
 
     def __init__(
@@ -106,15 +159,11 @@ class PettingZooWorld:
         if others is None and len(chosen) < len(known):
             left = [name for name in known if name not in chosen]
             raise ValueError(f"others is None, but nobody acts for {left}: give their policy")
-        self.max_steps, self.agents, self.features, self.role_features = (
-            max_steps,
-            chosen,
-            features,
-            role_features,
-        )
+        self.make, self.max_steps, self.agents, self.others, self.goal = make, max_steps, chosen, others, goal
+        self.features, self.own_role_features = features, role_features
         self.space = read_space(environment, chosen)
         self.num_agents, self.num_actions = len(chosen), self.space.num_actions
-        self._pool = EnvironmentPool(make, environment, chosen, self.space, others, goal)
+        self._live: dict[GameKey | None, Live] = {None: Live(environment, {})}
 
     def reset(self, rng: np.random.Generator, num_games: int) -> PettingZooState:
         """First states of fresh games, with random seeds."""
@@ -129,19 +178,24 @@ class PettingZooWorld:
         another reason, or `max_steps` are over.
         """
         after = PettingZooState(*(np.array(part) for part in state))
-        playing = np.flatnonzero(~after.ended).tolist()
-        keys = {game: _key(after, game) for game in playing}
-        needed, reached = set(keys.values()), np.zeros(len(after.seed), bool)
-        for game, key in keys.items():
-            now = key[1]
+        reached, moved = np.zeros(len(after.seed), bool), dict[GameKey | None, Live]()
+        kept = {
+            game: self._live.pop(_key(after, game), None) for game in np.flatnonzero(~after.ended).tolist()
+        }
+        for game, live in kept.items():
+            seed, now = int(after.seed[game]), int(after.time[game])
             if now >= self.max_steps:
-                raise ValueError(
-                    f"the game of seed {key[0]} has {now} joint actions: give a larger max_steps"
-                )
-            legal, expected = self.space.legal(actions[game]), after.observations[game]
-            moved = self._pool.move(key, after.actions[game, :now], expected, legal, needed)
-            after.observations[game], reached[game], after.ended[game] = moved
+                raise ValueError(f"the game of seed {seed} has {now} joint actions: give a larger max_steps")
+            legal = self.space.legal(actions[game])
+            if live is None:
+                live = self._enter(seed, after.actions[game, :now], after.observations[game])
+            live, rewards, ended = self._advance(live, seed, now, legal)
+            observations = self._observed(live, like=after.observations[game])
+            reached[game] = ended if self.goal is None else self._reached(observations, rewards)
+            after.observations[game], after.ended[game] = observations, ended
             after.actions[game, now], after.time[game] = legal, now + 1
+            moved[_key(after, game)] = live
+        self._live |= moved
         return after, reached
 
     def observe(self, roles: Int[np.ndarray, "game agent"], state: PettingZooState) -> np.ndarray:
@@ -160,9 +214,22 @@ class PettingZooWorld:
             )
         return found
 
-    def replay(self, data: Trajectories) -> Replay:
-        """Demonstrations, played again from their seeds in `data.group`, and compared with `data.observations`."""
+    def role_features(self, state: PettingZooState, actions: np.ndarray) -> np.ndarray:
+        """What the role model observes (row, agent, feature), real-valued actions last."""
+        seen = np.asarray(state.observations)
+        if self.own_role_features is not None:
+            seen = read_array("what role_features returned", self.own_role_features(seen, actions))
+            if seen.shape[:2] != actions.shape[:2] or seen.ndim != 3:
+                raise ValueError(
+                    f"role_features returned shape {seen.shape}: give (row, agent, feature) for {actions.shape[:2]}"
+                )
+        return seen if self.num_actions is not None else np.concatenate([seen, actions], axis=-1)
+
+    def demonstrations(self, data: Trajectories) -> Demonstrations:
+        """Games of trajectories, played again from their seeds, `data.group`, and compared with `data.observations`."""
         sequences = sequences_of_games(data, self.num_agents)
+        if data.observations is None:
+            raise ValueError("data.observations is None: give what role_features returns")
         if data.agent is not None and (np.asarray(data.agent)[sequences] != np.arange(self.num_agents)).any():
             raise ValueError(
                 f"data.agent has another order: give the agents {self.agents} of a group in this order, 0 up"
@@ -177,18 +244,15 @@ class PettingZooWorld:
         for time in range(int(lengths.max()) - 1):
             active = np.flatnonzero(lengths > time + 1)
             after, _ = self.step(nothing, take(state, active), actions[active, time])
-            changed = [np.array(part) for part in state]
-            for part, new in zip(changed, after, strict=True):
-                part[active] = new
-            state = PettingZooState(*changed)
+            state = put(state, active, after)
             states.append(state)
-        together = PettingZooState(*(np.stack(parts, axis=1) for parts in zip(*states, strict=True)))
-        self._compare(data, sequences, together.observations, actions, lengths)
-        return Replay(together, actions, lengths)
-
-    def record(self, states: PettingZooState, actions: np.ndarray, lengths: np.ndarray) -> Trajectories:
-        """Roll-outs as trajectories like the demonstrations, but with the number of the game as `group`."""
-        return self._recorded(states.observations, actions, lengths, np.arange(len(lengths)))
+        games = Demonstrations(
+            PettingZooState(*(np.stack(parts, axis=1) for parts in zip(*states, strict=True))),
+            actions[:, : lengths.max()],
+            lengths,
+        )
+        self._compare(data, sequences, games)
+        return games
 
     def demonstrate(
         self, seeds: Any, expert: Callable[[PettingZooState, np.ndarray], np.ndarray], horizon: int
@@ -205,40 +269,131 @@ class PettingZooWorld:
         if not callable(expert):
             raise TypeError(f"expert is {type(expert).__name__}: give a function expert(state, game)")
         seeds = read_array("seeds", seeds)
-        if (
-            seeds.ndim != 1
-            or not seeds.size
-            or seeds.dtype.kind not in "iu"
-            or len(set(seeds.tolist())) < len(seeds)
-        ):
+        if seeds.ndim != 1 or seeds.dtype.kind not in "iu" or not 0 < len(set(seeds.tolist())) == len(seeds):
             raise ValueError(
                 f"seeds is {seeds.dtype} of shape {seeds.shape}, or repeats: give distinct integers (game,)"
             )
         seeds = np.sort(seeds)
         if seeds[0] < 0 or seeds[-1] >= 2**31:
             raise ValueError(f"seeds is in {seeds[0]}..{seeds[-1]}: give integers from 0 to 2^31 - 1")
-        state, active = self._begin(seeds.astype(np.int64)), np.arange(len(seeds))
-        lengths, nothing = np.zeros(len(seeds), int), np.random.default_rng(0)
-        steps: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
-        while len(active) and len(steps) < horizon:
-            acted = read_actions("expert", expert(state, active), len(active), self)
-            steps.append((active, state.observations, acted))
-            lengths[active] += 1
-            state, reached = self.step(nothing, state, acted)
-            goes_on = ~(reached | state.ended)
-            active, state = active[goes_on], take(state, goes_on)
-        whole = [np.zeros((len(seeds), len(steps), *part.shape[1:]), part.dtype) for part in steps[0][1:]]
-        for time, (games, *parts) in enumerate(steps):
-            for into, part in zip(whole, parts, strict=True):
-                into[games, time] = part
-        observations, acted = whole
-        return self._recorded(observations, acted, lengths, seeds)
+
+        def act(state: PettingZooState, game: np.ndarray) -> np.ndarray:
+            return read_actions("expert", expert(state, game), len(game), self)
+
+        first, limits = self._begin(seeds.astype(np.int64)), np.full(len(seeds), horizon)
+        rolled = roll_out(self, act, first, np.random.default_rng(0), limits)
+        lengths = np.minimum(
+            rolled.lengths, (~rolled.states.ended).sum(axis=1)
+        )  # some end without their goal
+        games = Demonstrations(rolled.states, rolled.actions, lengths)
+        metadata = Metadata(agent_names=tuple(str(name) for name in self.agents))
+        return role_trajectories(self, games, metadata)._replace(group=np.repeat(seeds, self.num_agents))
 
     def _begin(self, seeds: np.ndarray) -> PettingZooState:
-        observations = self._pool.begin(seeds.tolist())
+        """Games after their reset."""
+        begun: dict[GameKey | None, Live] = {
+            (seed, 0, b""): self._reset(self._spare(), seed) for seed in seeds.tolist()
+        }
+        observations = np.stack([self._observed(begun[seed, 0, b""]) for seed in seeds.tolist()])
+        self._live |= begun
         count = len(seeds)
         actions = np.zeros((count, self.max_steps, self.num_agents, *self.space.shape), self.space.dtype)
         return PettingZooState(seeds, np.zeros(count, int), actions, observations, np.zeros(count, bool))
+
+    def _spare(self) -> Any:
+        """An environment to be reset: of a game that does not go on, or a new one."""
+        return self._live.popitem()[1].environment if self._live else self.make()
+
+    def _enter(self, seed: int, actions: np.ndarray, expected: np.ndarray) -> Live:
+        """An environment after its reset and joint actions (time, agent, ...), whose observations are known."""
+        live = self._reset(self._spare(), seed)
+        for time, joint in enumerate(actions):
+            live, _, _ = self._advance(live, seed, time, joint)
+        if not np.allclose(self._observed(live), expected, TOLERANCE, TOLERANCE):
+            raise ValueError(
+                f"the environment of seed {seed} observes something else after the same {len(actions)} joint actions: "
+                "it must be determined by the seed of its reset and the actions"
+            )
+        return live
+
+    def _reset(self, environment: Any, seed: int) -> Live:
+        answer = environment.reset(seed=seed)
+        if not isinstance(answer, tuple) or len(answer) != 2:
+            raise TypeError(
+                f"reset of {type(environment).__name__} returns no pair of observations and infos: give an environment "
+                "of the parallel API of PettingZoo 1.23 or later"
+            )
+        return Live(environment, dict(answer[0]))
+
+    def _advance(
+        self, live: Live, seed: int, time: int, actions: np.ndarray
+    ) -> tuple[Live, np.ndarray, bool]:
+        """The environment after one joint action, rewards (agent,), and whether all agents have terminated."""
+        environment = live.environment
+        for name in self.agents:
+            if name not in environment.agents:
+                raise ValueError(
+                    f"{name} has left the environment of seed {seed} after {time} joint actions: give a smaller "
+                    "horizon, or an environment in which the agents of policies stay until the end"
+                )
+        joint = dict(zip(self.agents, self.space.to_env(actions), strict=True))
+        rest = [name for name in environment.agents if name not in joint]
+        if rest:
+            assert self.others is not None
+            chosen = self.others(np.random.default_rng([seed, time]), live.seen)
+            if not isinstance(chosen, Mapping):
+                raise TypeError(f"others returned {type(chosen).__name__}: give actions by name, of {rest}")
+            for name in rest:
+                if name not in chosen:
+                    raise ValueError(f"others returned no action of {name!r}: give one for each of {rest}")
+                joint[name] = chosen[name]
+        answer = environment.step(joint)
+        if not isinstance(answer, tuple) or len(answer) != 5:
+            raise TypeError(
+                f"step of {type(environment).__name__} returns no observations, rewards, terminations, truncations and "
+                "infos: give an environment of the parallel API of PettingZoo 1.23 or later"
+            )
+        seen, rewards, terminated = answer[:3]
+        ended = all(terminated.get(name, False) for name in self.agents)
+        earned = np.array([float(rewards.get(name, 0.0)) for name in self.agents])
+        return Live(environment, live.seen | seen), earned, ended
+
+    def _observed(self, live: Live, like: np.ndarray | None = None) -> np.ndarray:
+        """Observations (agent, feature), flattened; of the size and dtype of `like`."""
+        rows = []
+        for name in self.agents:
+            if name not in live.seen:
+                raise ValueError(f"the environment gave no observation of {name!r}")
+            given = live.seen[name]
+            if isinstance(given, Mapping | tuple):
+                raise TypeError(
+                    f"the observation of {name!r} is {type(given).__name__}: flatten it to an array in a wrapper"
+                )
+            row = read_array(f"the observation of {name!r}", given).ravel()
+            if row.dtype.kind not in "biuf" or not np.isfinite(row).all():
+                raise ValueError(f"the observation of {name!r} is {row}: it must consist of finite numbers")
+            rows.append(row)
+        if len({len(row) for row in rows}) > 1:
+            sizes = {name: len(row) for name, row in zip(self.agents, rows, strict=True)}
+            raise ValueError(
+                f"agents have observations of sizes {sizes}: give agents= of one size, or pad them in a wrapper"
+            )
+        found = np.stack(rows)
+        if like is not None and (
+            found.shape != like.shape or not np.can_cast(found.dtype, like.dtype, "same_kind")
+        ):
+            raise ValueError(
+                f"observations are {found.dtype} of shape {found.shape} after a joint action, and {like.dtype} "
+                f"{like.shape} before: give one type and size"
+            )
+        return found
+
+    def _reached(self, observations: np.ndarray, rewards: np.ndarray) -> bool:
+        assert self.goal is not None
+        answer = np.asarray(self.goal(observations, rewards))
+        if answer.shape or answer.dtype != bool:
+            raise TypeError(f"goal returned {answer.dtype} of shape {answer.shape}: give True or False")
+        return bool(answer)
 
     def _actions_of(self, data: Trajectories, sequences: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         """Joint actions (game, time, agent), or (game, time, agent, dim) of reals, of demonstrations."""
@@ -259,65 +414,24 @@ class PettingZooWorld:
             )
         return np.maximum(actions, 0)
 
-    def _seen_by_roles(self, observations: np.ndarray, actions: np.ndarray) -> np.ndarray:
-        """What the role model sees of one game (time, agent, feature), real-valued actions last."""
-        seen = observations
-        if self.role_features is not None:
-            seen = read_array("what role_features returned", self.role_features(observations, actions))
-        if seen.shape[:2] != observations.shape[:2] or seen.ndim != 3:
-            raise ValueError(
-                f"role_features returned shape {seen.shape}: give (time, agent, feature) for {observations.shape[:2]}"
-            )
-        for time, agent, feature in np.argwhere(~np.isfinite(seen))[:1]:
-            raise ValueError(
-                f"role_features returned {seen[time, agent, feature]} at step {time}, agent {agent}, feature {feature}"
-            )
-        return seen if self.num_actions is not None else np.concatenate([seen, actions], axis=-1)
-
-    def _recorded(
-        self, observations: np.ndarray, actions: np.ndarray, lengths: np.ndarray, group: np.ndarray
-    ) -> Trajectories:
-        rows, acted = [], []
-        for game, length in enumerate(lengths.tolist()):
-            seen = self._seen_by_roles(observations[game, :length], actions[game, :length])
-            rows += list(seen.swapaxes(0, 1))
-            acted += list(actions[game, :length].swapaxes(0, 1))
-        return Trajectories.from_list(
-            rows,
-            actions=acted if self.num_actions is not None else None,
-            agent=np.tile(np.arange(self.num_agents), len(lengths)),
-            group=np.repeat(group, self.num_agents),
-            metadata=Metadata(agent_names=tuple(str(name) for name in self.agents)),
-            codes=True,
-        )
-
-    def _compare(
-        self,
-        data: Trajectories,
-        sequences: np.ndarray,
-        observations: np.ndarray,
-        actions: np.ndarray,
-        lengths: np.ndarray,
-    ) -> None:
+    def _compare(self, data: Trajectories, sequences: np.ndarray, games: Demonstrations) -> None:
         """Raise ValueError where the role model would see other demonstrations than the data."""
-        if data.observations is None:
-            raise ValueError("data.observations is None: give what role_features returns")
-        given = np.asarray(data.observations)[sequences].swapaxes(1, 2)
-        for game, length in enumerate(lengths.tolist()):
-            seen = self._seen_by_roles(observations[game, :length], actions[game, :length])
-            group = _group_of(data, sequences[game, 0])
-            if seen.shape != given[game, :length].shape:
-                raise ValueError(
-                    f"data.observations have {given.shape[-1]} features, role_features and actions {seen.shape[-1]}: "
-                    "give those of the role model"
-                )
-            same = np.isclose(seen, given[game, :length], TOLERANCE, TOLERANCE)
-            for time, agent, feature in np.argwhere(~same)[:1]:
-                raise ValueError(
-                    f"group {group} has observation {given[game, time, agent, feature]} at step {time}, agent {agent}, "
-                    f"feature {feature}, but {seen[time, agent, feature]} when it is played again: data.group must be "
-                    "the seed that the environment was reset with"
-                )
+        given = np.asarray(data.observations)[sequences].swapaxes(1, 2)[:, : games.actions.shape[1]]
+        game, time = np.nonzero(games.inside)
+        seen = self.role_features(take(games.states, games.inside), games.actions[games.inside])
+        if seen.shape[2] != given.shape[3]:
+            raise ValueError(
+                f"data.observations have {given.shape[3]} features, role_features and actions {seen.shape[2]}: "
+                "give those of the role model"
+            )
+        same = np.isclose(seen, given[games.inside], TOLERANCE, TOLERANCE)
+        for row, agent, feature in np.argwhere(~same)[:1]:
+            raise ValueError(
+                f"group {_group_of(data, sequences[game[row], 0])} has observation "
+                f"{given[game[row], time[row], agent, feature]} at step {time[row]}, agent {agent}, feature {feature}, "
+                f"but {seen[row, agent, feature]} when it is played again: data.group must be the seed that the "
+                "environment was reset with"
+            )
 
 
 def _key(state: PettingZooState, game: int) -> tuple[int, int, bytes]:
@@ -327,3 +441,50 @@ def _key(state: PettingZooState, game: int) -> tuple[int, int, bytes]:
 
 def _group_of(data: Trajectories, sequence: Any) -> int:
     return int(np.asarray(data.group)[sequence])
+
+
+def check_environment(environment: Any) -> None:
+    """Raise TypeError for what is no parallel environment."""
+    kind = type(environment).__name__
+    if callable(getattr(environment, "agent_iter", None)):
+        raise TypeError(
+            f"make returns {kind}, whose agents take turns: give a parallel environment (aec_to_parallel)"
+        )
+    missing = [
+        name for name in ("reset", "step", "action_space") if not callable(getattr(environment, name, None))
+    ]
+    missing += [] if hasattr(environment, "possible_agents") else ["possible_agents"]
+    if missing:
+        raise TypeError(
+            f"make returns {kind} without {', '.join(missing)}: give an environment of the parallel API"
+        )
+
+
+def read_space(environment: Any, agents: Sequence[str]) -> ActionSpace:
+    """The actions of some agents; a ValueError or TypeError where they differ in number or size, or are of no use."""
+    spaces = {name: environment.action_space(name) for name in agents}
+    counts: dict[str, Any] = {name: getattr(space, "n", None) for name, space in spaces.items()}
+    discrete = [np.ndim(count) == 0 and count is not None for count in counts.values()]
+    if all(discrete):
+        starts = {name: int(getattr(space, "start", 0)) for name, space in spaces.items()}
+        if len(set(counts.values())) > 1 or len(set(starts.values())) > 1:
+            raise ValueError(f"agents have action numbers {counts} from {starts}: give agents= of one number")
+        number = int(counts[agents[0]])
+        nothing = np.zeros((len(agents), 0))
+        dtype = np.dtype(np.int16 if number < 2**15 else np.int64)
+        return ActionSpace(number, starts[agents[0]], nothing, nothing, ((),) * len(agents), dtype)
+    for name, space in spaces.items():
+        if not all(hasattr(space, part) for part in ("low", "high", "shape")):
+            raise TypeError(f"the action space of {name!r} is {space}: give Discrete or Box for all agents")
+    sizes = {name: int(np.prod(space.shape)) for name, space in spaces.items()}
+    if len(set(sizes.values())) > 1:
+        raise ValueError(f"agents have actions of sizes {sizes}: give agents= of one size")
+    low, high = (
+        np.stack([np.broadcast_to(getattr(space, end), space.shape).ravel() for space in spaces.values()])
+        for end in ("low", "high")
+    )
+    if low.dtype.kind != "f":
+        raise TypeError(
+            f"the action space of {agents[0]!r} is {spaces[agents[0]]}: give a Box of reals, or Discrete"
+        )
+    return ActionSpace(None, 0, low, high, tuple(space.shape for space in spaces.values()), low.dtype)

@@ -1,6 +1,6 @@
 """Policies by duck type: whatever has `fit(X, y, sample_weight)` and `predict` or `predict_proba`, one per role.
 
-Classifiers and regressors of scikit-learn are policies as they are; this package does not import it.
+Classifiers, regressors and pipelines of scikit-learn are policies as they are; this package does not import it.
 """
 
 from __future__ import annotations
@@ -12,11 +12,10 @@ from typing import Any
 import numpy as np
 
 from ethogram.inference import storage
-from ethogram.models.arguments import require_one_of
+from ethogram.models.arguments import require_flag, warn_user
 
 __all__ = ["check_policy", "choose_actions", "describe_policy", "fit_policy", "new_policy"]
 
-CHOICES = ("mode", "sample")
 SEED = "random_state"
 
 
@@ -43,33 +42,57 @@ def _is_factory(policy: Any) -> bool:
     return isinstance(policy, type) or (callable(policy) and not hasattr(policy, "fit"))
 
 
-def check_policy(policy: Any, choose: str, num_actions: int | None) -> None:
+def check_policy(policy: Any, deterministic: bool, num_actions: int | None) -> None:
     """Raise TypeError unless policies can be fitted with weights and asked for actions."""
-    require_one_of("choose", choose, CHOICES)
+    require_flag("deterministic", deterministic)
     made = new_policy(policy, 0)
-    came = f"policy is {type(made).__name__}"
+    given = f"policy is {type(made).__name__}"
     if not callable(getattr(made, "fit", None)):
         raise TypeError(
-            f"{came}, which has no fit(X, y, sample_weight): give an estimator or a factory of one"
+            f"{given}, which has no fit(X, y, sample_weight): give an estimator or a factory of one"
         )
     if not _answers(made):
-        raise TypeError(f"{came}, which has neither predict(X) nor predict_proba(X): define one")
-    parameters = inspect.signature(made.fit).parameters
-    if "sample_weight" not in parameters and not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        raise TypeError(f"{given}, which has neither predict(X) nor predict_proba(X): define one")
+    _weight_argument(made)
+    if not deterministic and not callable(getattr(made, "predict_proba", None)):
         raise TypeError(
-            f"{came}, whose fit takes no sample_weight, so that probabilities of roles could not weight the training: "
-            "add the argument"
+            f"{given} without predict_proba(X), which deterministic=False needs: use deterministic=True"
         )
-    if choose == "sample" and not callable(getattr(made, "predict_proba", None)):
-        raise TypeError(f"{came} without predict_proba(X), which choose='sample' needs: use choose='mode'")
-    if num_actions is None and (choose == "sample" or not callable(getattr(made, "predict", None))):
+    if num_actions is None and (not deterministic or not callable(getattr(made, "predict", None))):
         raise TypeError(
-            f"{came}, and choose is {choose!r}: real-valued actions need predict(X) and choose='mode'"
+            f"{given}, and deterministic is {deterministic}: real-valued actions need predict(X) and deterministic=True"
         )
+
+
+def _weight_argument(policy: Any) -> str:
+    """Name by which ``fit`` takes the weights of rows: of a pipeline, that of its last step.
+
+    A TypeError where it takes none, since probabilities of roles weight the training.
+    """
+    inner, prefix = getattr(policy, "estimator", None), ""
+    if getattr(policy, "steps", None):  # of a Pipeline
+        name, inner = policy.steps[-1]
+        prefix = f"{name}__"
+    parameters = inspect.signature(policy.fit).parameters
+    if "sample_weight" in parameters:
+        return "sample_weight"
+    passes_on = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+    if passes_on and inner is not None and callable(getattr(inner, "fit", None)):
+        return prefix + _weight_argument(inner)
+    if passes_on and not prefix:
+        return "sample_weight"
+    raise TypeError(
+        f"policy has {type(inner if prefix else policy).__name__}, whose fit takes no sample_weight, so that "
+        "probabilities of roles could not weight the training: take an estimator that does, as the last step of a "
+        "pipeline too, or wrap it in a class whose fit(X, y, sample_weight) draws rows by their weights"
+    )
 
 
 def describe_policy(policy: Any) -> list[Any]:
-    """Class and parameters of a policy, by which a checkpoint knows it; what no file can hold counts by its class."""
+    """Class and parameters of a policy, as checkpoints compare it.
+
+    Values that cannot be stored are represented by their class name.
+    """
     made = new_policy(policy, 0)
     parameters = made.get_params() if hasattr(made, "get_params") else getattr(made, "__dict__", {})
     found: list[Any] = [type(made).__qualname__]
@@ -91,8 +114,30 @@ def fit_policy(policy: Any, features: np.ndarray, actions: np.ndarray, weight: n
             f"role {role} has no data: no agent holds it with a probability that counts; give fewer roles, or more "
             "demonstrations"
         )
-    fitted = policy.fit(features, actions, sample_weight=weight)
+    try:
+        fitted = policy.fit(features, actions, **{_weight_argument(policy): weight})
+    except ValueError as error:
+        if actions.ndim > 1 or (actions != actions[0]).any():
+            raise
+        warn_user(f"role {role} always took action {actions[0]}, which is its policy: {error}")
+        return OneAction(int(actions[0]))
     return fitted if _answers(fitted) else policy
+
+
+class OneAction:
+    """The policy of a role that always took the same action, where the estimator refuses data of a single class."""
+
+    def __init__(self, action: int):
+        self.action = action
+        self.classes_ = np.array([action])
+
+    def predict(self, X: np.ndarray) -> np.ndarray:
+        """The action, for each row."""
+        return np.full(len(X), self.action)
+
+    def predict_proba(self, X: np.ndarray) -> np.ndarray:
+        """Probability one."""
+        return np.ones((len(X), 1))
 
 
 def _answers(policy: Any) -> bool:
@@ -103,7 +148,7 @@ def choose_actions(
     policy: Any,
     features: np.ndarray,
     num_actions: int | None,
-    choose: str,
+    deterministic: bool,
     rng: np.random.Generator,
     role: int,
 ) -> np.ndarray:
@@ -112,8 +157,8 @@ def choose_actions(
     A ValueError names the role where the answer has another shape, is not finite, or no legal action.
     """
     count, origin = len(features), f"the policy of role {role}"
-    if choose == "sample" or not callable(getattr(policy, "predict", None)):
-        answer = _from_probabilities(policy, features, num_actions, choose, rng, origin)
+    if not deterministic or not callable(getattr(policy, "predict", None)):
+        answer = _from_probabilities(policy, features, num_actions, deterministic, rng, origin)
     else:
         answer = np.asarray(policy.predict(features))
     if num_actions is None:
@@ -141,20 +186,22 @@ def _from_probabilities(
     policy: Any,
     features: np.ndarray,
     num_actions: int | None,
-    choose: str,
+    deterministic: bool,
     rng: np.random.Generator,
     origin: str,
 ) -> np.ndarray:
-    chance = np.asarray(policy.predict_proba(features), float)
+    probs = np.asarray(policy.predict_proba(features), float)
     labels = np.asarray(getattr(policy, "classes_", np.arange(num_actions or 0)))
-    if chance.shape != (len(features), len(labels)):
+    if probs.shape != (len(features), len(labels)):
         raise ValueError(
-            f"{origin} answered probabilities of shape {chance.shape}: give ({len(features)}, {len(labels)}), one "
+            f"{origin} answered probabilities of shape {probs.shape}: give ({len(features)}, {len(labels)}), one "
             "column for each of classes_, or of the actions"
         )
-    if not (np.isfinite(chance).all() and (chance >= 0).all() and np.allclose(chance.sum(1), 1, atol=1e-4)):
+    if not (np.isfinite(probs).all() and (probs >= 0).all() and np.allclose(probs.sum(1), 1, atol=1e-4)):
         raise ValueError(f"{origin} answered probabilities that are negative, or do not sum to one")
-    if choose == "mode":
-        return labels[chance.argmax(1)]
-    below = np.cumsum(chance, axis=1)
-    return labels[(rng.random((len(features), 1)) * below[:, -1:] >= below).sum(1).clip(max=len(labels) - 1)]
+    if deterministic:
+        return labels[probs.argmax(1)]
+    cumulative = np.cumsum(probs, axis=1)
+    return labels[
+        (rng.random((len(features), 1)) * cumulative[:, -1:] >= cumulative).sum(1).clip(max=len(labels) - 1)
+    ]

@@ -1,4 +1,4 @@
-"""Roll-outs of the policies of all roles together, all games at once.
+"""Roll-outs of many games at once, such as those of the policies of all roles together.
 
 Le, Yue, Carr, Lucey (2017), Algorithms 2 and 6: every policy sees what its team-mates did in the roll-out, never what
 they did in the demonstration (the cross-update).
@@ -6,7 +6,7 @@ they did in the demonstration (the cross-update).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -14,13 +14,13 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from ethogram.inference.imitation.policies import choose_actions
-from ethogram.inference.imitation.world import observe, read_actions, step, take
+from ethogram.inference.imitation.world import observe, put, read_actions, step, take
 
-__all__ = ["RollOut", "roll_out"]
+__all__ = ["RollOut", "joint_actions", "roll_out"]
 
 
 class RollOut(NamedTuple):
-    """What the policies did.
+    """Games that were played.
 
     Attributes
     ----------
@@ -38,58 +38,54 @@ class RollOut(NamedTuple):
 
 def roll_out(
     world: Any,
-    policies: Sequence[Any],
-    roles: Int[np.ndarray, "game agent"],
+    act: Callable[[Any, np.ndarray], np.ndarray],
     state: Any,
     rng: np.random.Generator,
     limits: Int[np.ndarray, "game"],
-    choose: str = "mode",
 ) -> RollOut:
     """Games from given states until their goal, or for `limits` (game,) steps.
 
     Parameters
     ----------
-    policies : one for each role.
-    roles : policy that plays each agent.
+    act : ``act(state, game)`` returns legal joint actions (row, agent) of the games (row,) at their states.
     state : first states, leading with the games.
-    choose : ``"mode"`` or ``"sample"``, how policies choose.
     """
-    num_games = len(roles)
-    num_steps = int(limits.max())
+    num_games, num_steps = len(limits), int(limits.max())
     reached, lengths = np.zeros(num_games, bool), np.zeros(num_games, int)
-    states, everything = [], None
+    states, played = [], []
     for time in range(num_steps):
         active = np.flatnonzero(~reached & (time < limits))
         if not len(active):
             break
+        now = take(state, active)
+        actions = act(now, active)
+        after, reached[active] = step(world, rng, now, actions)
+        everyone = np.zeros((num_games, *actions.shape[1:]), actions.dtype)
+        everyone[active] = actions
         states.append(state)
-        now, held = take(state, active), roles[active]
-        actions = _act(world, policies, held, observe(world, held, now), rng, choose)
-        after, done = step(world, rng, now, actions)
-        state = _put(state, active, after)
-        reached[active] = done
+        played.append(everyone)
+        state = put(state, active, after)
         lengths[active] += 1
-        if everything is None:
-            everything = np.zeros((num_games, num_steps, *actions.shape[1:]), actions.dtype)
-        everything[active, time] = actions
-    assert everything is not None  # limits are at least 1
     together = jax.tree.map(lambda *leaves: np.stack(leaves, axis=1), *states)
-    return RollOut(together, everything[:, : len(states)], lengths, reached)
+    return RollOut(together, np.stack(played, axis=1), lengths, reached)
 
 
-def _act(
+def joint_actions(
     world: Any,
     policies: Sequence[Any],
-    roles: np.ndarray,
-    features: np.ndarray,
+    roles: Int[np.ndarray, "game agent"],
+    state: Any,
     rng: np.random.Generator,
-    choose: str,
+    deterministic: bool = True,
 ) -> np.ndarray:
-    """Joint actions, by one call of each policy."""
+    """Joint actions of agents in their roles, by one call of the policy of each role."""
+    features = observe(world, roles, state)
     actions: np.ndarray | None = None
     for role in np.unique(roles):
         where = roles == role
-        chosen = choose_actions(policies[role], features[where], world.num_actions, choose, rng, int(role))
+        chosen = choose_actions(
+            policies[role], features[where], world.num_actions, deterministic, rng, int(role)
+        )
         if actions is None:
             actions = np.zeros((*roles.shape, *chosen.shape[1:]), chosen.dtype)
         if chosen.shape[1:] != actions.shape[2:]:
@@ -98,12 +94,3 @@ def _act(
             )
         actions[where] = chosen
     return read_actions("the policies", actions, len(roles), world)
-
-
-def _put(state: Any, rows: np.ndarray, new: Any) -> Any:
-    def put(old, values):
-        changed = np.array(old)
-        changed[rows] = values
-        return changed
-
-    return jax.tree.map(put, state, new)

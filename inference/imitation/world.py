@@ -10,23 +10,25 @@ from typing import Any, NamedTuple, Protocol
 
 import jax
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 
 from ethogram.models.arguments import read_array, require_integer
-from ethogram.models.data.action_numbers import rolled_out
+from ethogram.models.data import trajectories
+from ethogram.models.data.gaps import require_complete
 from ethogram.models.data.selection import label_name
-from ethogram.models.data.trajectories import Trajectories
+from ethogram.models.data.trajectories import Metadata, Trajectories
 from ethogram.models.printing import short_repr
 
 __all__ = [
-    "Replay",
+    "Demonstrations",
     "World",
     "check_world",
     "observe",
+    "put",
     "read_actions",
-    "record",
-    "replay",
-    "require_state",
+    "read_demonstrations",
+    "reset",
+    "role_trajectories",
     "sequences_of_games",
     "step",
     "take",
@@ -34,23 +36,31 @@ __all__ = [
 
 
 @short_repr
-class Replay(NamedTuple):
-    """Demonstrations as a world sees them.
+class Demonstrations(NamedTuple):
+    """Games as a world sees them.
 
     Attributes
     ----------
     states : pytree of arrays (game, time, ...), the state before each joint action.
     actions : (game, time, agent) integers, or (game, time, agent, dim) reals; anything beyond the length.
-    lengths : (game,), joint actions in each game, at least 1 and at most its frames.
+    lengths : (game,), joint actions of each game, at least 1.
     """
 
     states: Any
     actions: np.ndarray
     lengths: Int[np.ndarray, "game"]
 
+    @property
+    def inside(self) -> Bool[np.ndarray, "game time"]:
+        """Which joint actions were played."""
+        return np.arange(self.actions.shape[1]) < np.asarray(self.lengths)[:, None]
+
 
 class World(Protocol):
     """A world in which several agents act at once, vectorised over games.
+
+    A world that reads recorded trajectories has ``demonstrations(data)`` too: their games as `Demonstrations`, in
+    ascending order of their groups, as `sequences_of_games` gives them.
 
     Attributes
     ----------
@@ -67,7 +77,7 @@ class World(Protocol):
     def step(self, rng: np.random.Generator, state: Any, actions: np.ndarray) -> tuple[Any, np.ndarray]:
         """States after the joint actions (game, agent), and whether each game has reached its goal (game,).
 
-        States have the types of those of `reset` and `replay`: reals are not stored in integers.
+        States keep the dtypes of those of `reset` and of the demonstrations.
         """
 
     def observe(self, roles: np.ndarray, state: Any) -> np.ndarray:
@@ -77,17 +87,14 @@ class World(Protocol):
         feature means the same in every game.
         """
 
-    def replay(self, data: Trajectories) -> Replay:
-        """The demonstrations, in ascending order of their groups, agents in order of appearance."""
+    def role_features(self, state: Any, actions: np.ndarray) -> np.ndarray:
+        """What the role model observes (row, agent, feature), at states (row, ...) with the joint actions (row, agent).
 
-    def record(self, states: Any, actions: np.ndarray, lengths: np.ndarray) -> Trajectories:
-        """Roll-outs, laid out as in `Replay`, as trajectories like the demonstrations.
-
-        One sequence an agent, game by game; `group` is the game, and observations are those of the role model.
+        Integers are symbols of a categorical emission.
         """
 
 
-METHODS = ("reset", "step", "observe", "replay", "record")
+METHODS = ("reset", "step", "observe", "role_features")
 
 
 def check_world(world: Any) -> None:
@@ -138,49 +145,105 @@ def take(state: Any, rows: Any) -> Any:
     return jax.tree.map(lambda leaf: np.asarray(leaf)[rows], state)
 
 
-def replay(world: Any, data: Trajectories, sequences: Int[np.ndarray, "game agent"]) -> Replay:
-    """Checked demonstrations of a world."""
-    given = world.replay(data)
-    if not isinstance(given, tuple) or len(given) != 3:
-        raise TypeError("world.replay must return a Replay: states, actions, lengths")
-    states, actions, lengths = given
-    num_games, frames = len(sequences), np.asarray(data.lengths)[sequences[:, 0]]
-    lengths = np.asarray(lengths)
-    if lengths.shape != (num_games,) or (lengths < 1).any() or (lengths > frames).any():
-        raise ValueError(
-            f"world.replay returned lengths {lengths.tolist()[:8]} of shape {lengths.shape}: give the joint actions of "
-            f"each game, from 1 to its frames, {frames.tolist()[:8]}"
+def put(state: Any, rows: np.ndarray, new: Any) -> Any:
+    """The states with those of some games replaced."""
+
+    def replaced(old: Any, values: Any) -> np.ndarray:
+        changed = np.array(old)
+        changed[rows] = values
+        return changed
+
+    return jax.tree.map(replaced, state, new)
+
+
+def read_demonstrations(world: Any, data: Any) -> tuple[Demonstrations, Trajectories, np.ndarray]:
+    """Checked demonstrations, what the role model observes of them, and the sequences (game, agent) of `data`."""
+    if isinstance(data, Trajectories):
+        trajectories.check(data)
+        require_complete(data, "demonstrations need")
+        sequences, origin, metadata = (
+            sequences_of_games(data, world.num_agents),
+            "world.demonstrations",
+            data.metadata,
         )
-    inside = np.arange(np.shape(actions)[1] if np.ndim(actions) > 1 else 0) < lengths[:, None]
-    if inside.shape[1] < lengths.max():
+        if not callable(getattr(world, origin.partition(".")[2], None)):
+            raise TypeError(
+                f"data is Trajectories, and {type(world).__name__} has no demonstrations(data), which reads them: give "
+                "Demonstrations(states, actions, lengths), or define it"
+            )
+        given = world.demonstrations(data)
+    else:
+        sequences, origin, metadata, given = None, "data", Metadata(), data
+    if not isinstance(given, Demonstrations):
+        raise TypeError(
+            f"{origin} is {type(given).__name__}: give Demonstrations(states, actions, lengths)"
+            + (", or Trajectories" if sequences is None else "")
+        )
+    games = _checked(world, given, origin)
+    if sequences is None:
+        sequences = np.arange(len(games.lengths) * world.num_agents).reshape(-1, world.num_agents)
+    elif len(games.lengths) != len(sequences):
         raise ValueError(
-            f"world.replay returned actions of shape {np.shape(actions)}: give (game, time, agent)"
+            f"{origin} has {len(games.lengths)} games, data has {len(sequences)} groups: give one per group"
+        )
+    return games, role_trajectories(world, games, metadata), sequences
+
+
+def _checked(world: Any, games: Demonstrations, origin: str) -> Demonstrations:
+    """Demonstrations with legal actions, in a dtype that holds the answers of experts."""
+    states, actions, lengths = games.states, np.asarray(games.actions), np.asarray(games.lengths)
+    num_steps = actions.shape[1] if actions.ndim > 2 else 0
+    if lengths.shape != actions.shape[:1] or lengths.dtype.kind not in "iu" or not lengths.size:
+        raise ValueError(
+            f"lengths of {origin} are {lengths.dtype} of shape {lengths.shape}, actions {actions.shape}: give integers "
+            "(game,) and actions (game, time, agent), one game at least"
+        )
+    if lengths.min() < 1 or lengths.max() > num_steps:
+        raise ValueError(
+            f"lengths of {origin} are in {lengths.min()}..{lengths.max()}: give 1 to {num_steps}, the steps of actions"
         )
     for leaf in jax.tree.leaves(states):
-        if np.shape(leaf)[:2] != inside.shape:
+        if np.shape(leaf)[:2] != actions.shape[:2]:
             raise ValueError(
-                f"world.replay returned a state of shape {np.shape(leaf)}: give (game, time) = {inside.shape} first"
+                f"states of {origin} have shape {np.shape(leaf)}: give (game, time) = {actions.shape[:2]} first"
             )
-    require_state(take(states, inside), "world.replay")
-    actions = np.asarray(actions)
-    legal = read_actions("world.replay", actions[inside], int(lengths.sum()), world)
-    # Answers of experts are stored beside these, and may not fit into a narrower type.
-    return Replay(states, actions.astype(legal.dtype), lengths)
+    inside = Demonstrations(states, actions, lengths).inside
+    _require_state(take(states, inside), origin)
+    legal = read_actions(origin, actions[inside], int(lengths.sum()), world)
+    # Answers of experts are stored beside these, and may not fit into a narrower dtype.
+    return Demonstrations(states, actions.astype(legal.dtype), lengths.astype(int))
+
+
+def reset(world: Any, rng: np.random.Generator, num_games: int, like: Any = None) -> Any:
+    """Checked first states of fresh games; of the structure of `like` where given."""
+    state = world.reset(rng, num_games)
+    for leaf in jax.tree.leaves(state):
+        if np.shape(leaf)[:1] != (num_games,):
+            raise ValueError(
+                f"world.reset returned a state of shape {np.shape(leaf)}: give {num_games} games first"
+            )
+    _require_state(state, "world.reset")
+    if like is not None:
+        _require_alike(state, like, "world.reset")
+    return state
 
 
 def observe(world: Any, roles: Int[np.ndarray, "game agent"], state: Any) -> np.ndarray:
     """Checked features (game, agent, feature)."""
-    features = read_array("what world.observe returned", world.observe(roles, state))
-    if features.ndim != 3 or features.shape[:2] != roles.shape:
-        raise ValueError(
-            f"world.observe returned shape {features.shape}: give (game, agent, feature) for {roles.shape}"
-        )
+    return _read_features("world.observe", world.observe(roles, state), roles.shape)
+
+
+def _read_features(origin: str, features: Any, shape: tuple[int, ...]) -> np.ndarray:
+    """Finite features (game, agent, feature)."""
+    features = read_array(f"what {origin} returned", features)
+    if features.ndim != 3 or features.shape[:2] != shape:
+        raise ValueError(f"{origin} returned shape {features.shape}: give (game, agent, feature) for {shape}")
     if features.dtype.kind not in "iufb":
-        raise TypeError(f"world.observe returned {features.dtype}: give numbers")
+        raise TypeError(f"{origin} returned {features.dtype}: give numbers")
     if not np.isfinite(features).all():
         game, agent, feature = np.argwhere(~np.isfinite(features))[0]
         raise ValueError(
-            f"world.observe returned {features[game, agent, feature]} for game {game}, agent {agent}, "
+            f"{origin} returned {features[game, agent, feature]} for game {game}, agent {agent}, "
             f"feature {feature}: features must be finite"
         )
     return features
@@ -194,19 +257,8 @@ def step(world: Any, rng: np.random.Generator, state: Any, actions: np.ndarray) 
             "world.step must return a pair: the state, and whether each game has reached its goal"
         )
     after, done = given
-    tree, expected = (str(jax.tree.structure(x)) for x in (after, state))
-    if tree != expected:
-        raise ValueError(f"world.step returned a state of structure {tree}, expected {expected}")
-    require_state(after, "world.step")
-    for old, new in zip(jax.tree.leaves(state), jax.tree.leaves(after), strict=True):
-        came, before = np.asarray(new), np.asarray(old)
-        if came.shape != before.shape:
-            raise ValueError(f"world.step returned a state of shape {came.shape}, expected {before.shape}")
-        if not np.can_cast(came.dtype, before.dtype, "same_kind"):
-            raise TypeError(
-                f"world.step returned a state of {came.dtype} after one of {before.dtype}, which would be rounded: "
-                "let reset and replay return the same type"
-            )
+    _require_state(after, "world.step")
+    _require_alike(after, state, "world.step")
     done = np.asarray(done)
     if done.shape != (len(actions),) or done.dtype != bool:
         raise ValueError(
@@ -215,21 +267,35 @@ def step(world: Any, rng: np.random.Generator, state: Any, actions: np.ndarray) 
     return after, done
 
 
-def record(world: Any, states: Any, actions: np.ndarray, lengths: np.ndarray) -> Trajectories:
-    """Checked trajectories of roll-outs, one sequence per agent, game by game."""
-    with rolled_out():
-        data = world.record(states, actions, lengths)
-    if not isinstance(data, Trajectories):
-        raise TypeError(f"world.record returned {type(data).__name__}: give Trajectories")
-    num_agents = world.num_agents
-    expected = np.repeat(np.arange(len(lengths)), num_agents)
-    if data.group is None or not np.array_equal(data.group, expected):
-        raise ValueError(
-            "world.record returned other groups than the games: give one sequence per agent, game by game, from 0"
-        )
-    if not np.array_equal(data.lengths, np.repeat(lengths, num_agents)):
-        raise ValueError("world.record returned other lengths than those of the games")
-    return data
+def role_trajectories(world: Any, games: Any, metadata: Metadata | None = None) -> Trajectories:
+    """What the role model observes of games: one sequence per agent, game by game, numbered as `group` from 0.
+
+    Parameters
+    ----------
+    games : `Demonstrations`, or a roll-out.
+    metadata : names and units of the trajectories.
+    """
+    num_games, num_steps, num_agents = games.actions.shape[:3]
+    inside = np.arange(num_steps) < np.asarray(games.lengths)[:, None]
+    acted = games.actions[inside]
+    features = world.role_features(take(games.states, inside), acted)
+    features = _read_features("world.role_features", features, acted.shape[:2])
+
+    def by_sequence(rows: np.ndarray, fill: int) -> np.ndarray:
+        whole = np.full((num_games, num_steps, *rows.shape[1:]), fill, rows.dtype)
+        whole[inside] = rows
+        return whole.swapaxes(1, 2).reshape(num_games * num_agents, num_steps, *rows.shape[2:])
+
+    return Trajectories(
+        observations=by_sequence(features, 0),
+        states=None,
+        actions=None if world.num_actions is None else by_sequence(acted, -1),
+        lengths=np.repeat(games.lengths, num_agents),
+        observed=np.repeat(inside, num_agents, axis=0),
+        agent=np.tile(np.arange(num_agents), num_games),
+        group=np.repeat(np.arange(num_games), num_agents),
+        metadata=Metadata() if metadata is None else metadata,
+    )
 
 
 def read_actions(origin: str, actions: Any, num_rows: int, world: Any) -> np.ndarray:
@@ -239,34 +305,50 @@ def read_actions(origin: str, actions: Any, num_rows: int, world: Any) -> np.nda
     if world.num_actions is None:
         if array.ndim != 3 or array.shape[:2] != shape or array.dtype.kind not in "iuf":
             raise ValueError(
-                f"{origin} returned actions as {array.dtype} of shape {array.shape}: give reals {(*shape, 'dim')}"
+                f"{origin} gave actions as {array.dtype} of shape {array.shape}: give reals {(*shape, 'dim')}"
             )
         if not np.isfinite(array).all():
             row, agent, _ = np.argwhere(~np.isfinite(array))[0]
-            raise ValueError(f"{origin} returned an action that is not finite at row {row}, agent {agent}")
+            raise ValueError(f"{origin} gave an action that is not finite at row {row}, agent {agent}")
         return array.astype(float)
     if array.shape != shape or array.dtype.kind not in "iu":
         raise ValueError(
-            f"{origin} returned actions as {array.dtype} of shape {array.shape}: give integers {shape}, (row, agent)"
+            f"{origin} gave actions as {array.dtype} of shape {array.shape}: give integers {shape}, (row, agent)"
         )
     wrong = (array < 0) | (array >= world.num_actions)
     for row, agent in np.argwhere(wrong)[:1]:
         raise ValueError(
-            f"{origin} returned action {array[row, agent]} at row {row}, agent {agent}: "
+            f"{origin} gave action {array[row, agent]} at row {row}, agent {agent}: "
             f"legal are 0 to {world.num_actions - 1}"
         )
     return array.astype(np.int64)
 
 
-def require_state(state: Any, origin: str) -> None:
+def _require_state(state: Any, origin: str) -> None:
     """Raise TypeError or ValueError where a state has no array, or NaN or an infinite number."""
     leaves = jax.tree.leaves(state)
     if not leaves:
-        raise TypeError(f"{origin} returned the state {state!r}: give arrays that lead with the games")
+        raise TypeError(f"{origin} gave the state {state!r}: give arrays that lead with the games")
     for leaf in leaves:
         array = np.asarray(leaf)
         if array.dtype.kind == "f" and not np.isfinite(array).all():
             place = np.argwhere(~np.isfinite(array))[0].tolist()
             raise ValueError(
-                f"{origin} returned {array[tuple(place)]} in its state at {place}: states must be finite"
+                f"{origin} gave {array[tuple(place)]} in its state at {place}: states must be finite"
+            )
+
+
+def _require_alike(state: Any, like: Any, origin: str) -> None:
+    """Raise TypeError or ValueError unless a state can be stored beside others."""
+    tree, expected = (str(jax.tree.structure(x)) for x in (state, like))
+    if tree != expected:
+        raise ValueError(f"{origin} returned a state of structure {tree}, expected {expected}")
+    for new, old in zip(jax.tree.leaves(state), jax.tree.leaves(like), strict=True):
+        given, stored = np.asarray(new), np.asarray(old)
+        if given.shape != stored.shape:
+            raise ValueError(f"{origin} returned a state of shape {given.shape}, expected {stored.shape}")
+        if not np.can_cast(given.dtype, stored.dtype, "same_kind"):
+            raise TypeError(
+                f"{origin} returned a state of {given.dtype}, others are {stored.dtype}, in which it would be rounded: "
+                "return one dtype from reset, step and the demonstrations"
             )

@@ -29,7 +29,7 @@ from jax import Array
 from jax.scipy.linalg import solve_triangular
 from jaxtyping import Float
 
-from ethogram.models.mdps.policy_values import DIRECT_AT_MOST
+from ethogram.models.mdps.policy_system import DIRECT_AT_MOST
 from ethogram.models.mdps.soft_curvature import likelihood_curvature
 from ethogram.models.rewards import kernel as reward_kernel
 from ethogram.models.rewards.gp_irl import GPIRL

@@ -16,7 +16,7 @@ from ethogram.inference.rewards.intent_search import IntentSearch, IntentSearchS
 from ethogram.inference.rewards.intent_steps import chain_data
 from ethogram.inference.rewards.natural_gradient import RewardSearch
 from ethogram.models.data.trajectories import Trajectories
-from ethogram.models.mdps.soft_policy import read_demonstrations
+from ethogram.models.mdps.demonstrations import read_demonstrations
 from ethogram.models.rewards.gp_irl import GPIRL
 from ethogram.models.rewards.intent_chain import chain_prior
 

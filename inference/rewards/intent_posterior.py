@@ -21,7 +21,7 @@ from ethogram.models.arguments import is_concrete, require_integer, require_key
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.families.conjugate_block import require_finite
 from ethogram.models.families.exponential_family import Dirichlet
-from ethogram.models.mdps.soft_policy import demonstration_value
+from ethogram.models.mdps.demonstrations import demonstration_value
 from ethogram.models.model_object import model_object
 from ethogram.models.printing import short_repr
 from ethogram.models.rewards.gp_irl import GPIRL

@@ -18,7 +18,6 @@ maximum causal entropy.
 
 from __future__ import annotations
 
-import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -38,21 +37,25 @@ from ethogram.models.arguments import (
 from ethogram.models.data import trajectories
 from ethogram.models.data.state_action_steps import read_steps
 from ethogram.models.data.trajectories import Trajectories
+from ethogram.models.mdps.demonstrations import demonstration_counts, require_possible
 from ethogram.models.mdps.mdp import MDP
-from ethogram.models.mdps.policy_values import read_interest
 from ethogram.models.mdps.soft_curvature import likelihood_curvature
-from ethogram.models.mdps.soft_policy import demonstration_counts, require_possible
-from ethogram.models.mdps.soft_values import soft_values
+from ethogram.models.mdps.tabular import require_discounted
+from ethogram.models.mdps.values import soft_values
 from ethogram.models.printing import short_repr
+from ethogram.models.quick_jit import quick_jit
 
 __all__ = ["MaxEntropyFit", "fit_max_entropy"]
 
 HORIZONS = ("infinite", "trace")
-CONVERGED = 1e-6
-"""Largest entry of the gradient at a maximum."""
+GRADIENT_TOL, AIM = 1e-6, 1e-8
+"""Largest entry of the gradient at a maximum, and the one at which L-BFGS stops."""
 
-POLISHING, NEWTON_AT_MOST = 20, 500
+NEWTON_STEPS, NEWTON_AT_MOST = 20, 500
 """Newton steps at most after L-BFGS, and weights up to which their Hessian is computed."""
+
+EVALUATIONS = 100
+"""Evaluations of the objective in a typical fit, by which `quick_jit` chooses how to compile them."""
 
 
 @short_repr
@@ -69,16 +72,16 @@ class MaxEntropyFit(NamedTuple):
         With stochastic transitions the latter is the log likelihood of the actions plus
         :math:`V(s_{t+1}) - E V(s_{t+1})` of every step, of mean zero.
     trace : (evaluation,) log likelihoods during the search, the first at w = 0.
-    residual : largest entry of the gradient at the end, penalty included, by weights of features that are centred and
-        scaled to a largest entry of 1 (``horizon="trace"``: to at most 1).
-    converged : whether the search ended at a maximum.
+    residual : largest entry of the gradient of the objective at the end, penalty included, by weights of features that
+        are centred and scaled to a largest entry of 1.
+    converged : whether `residual` is at most 1e-6.
     """
 
-    weights: Float[Array | np.ndarray, "feature"]
-    reward: Float[Array | np.ndarray, "*point"]
-    policy: Float[Array | np.ndarray, "state action"]
+    weights: Float[np.ndarray, "feature"]
+    reward: Float[np.ndarray, "*point"]
+    policy: Float[np.ndarray, "state action"]
     log_likelihood: float
-    trace: Float[Array | np.ndarray, "evaluation"]
+    trace: Float[np.ndarray, "evaluation"]
     residual: float
     converged: bool
 
@@ -90,14 +93,12 @@ def fit_max_entropy(
     *,
     horizon: str | None = None,
     penalty: float | int = 1e-3,
-    num_steps: int | None = None,
-    step_size: float | int | None = None,
+    num_steps: int = 1000,
 ) -> MaxEntropyFit:
     """Reward under which a maximum-entropy agent visits states, or features, as often as the demonstrations do.
 
-    Over an infinite horizon by L-BFGS in double precision. With the traces' ends as horizons, by gradient ascent with a
-    fixed step, in one compiled program; visits are shares of all steps, whatever the number and length of traces. The
-    reward is determined up to a constant, which the penalty sets.
+    By L-BFGS in double precision. With the traces' ends as horizons, visits are shares of all steps, whatever the
+    number and length of traces. The reward is determined up to a constant, which the penalty sets.
 
     Parameters
     ----------
@@ -108,15 +109,7 @@ def fit_max_entropy(
     horizon : ``"infinite"``, which needs a discount below 1, or ``"trace"``, the length of each trace, which needs a
         discount of 1. None chooses by the discount.
     penalty : lambda >= 0; above zero where features are collinear, such as several constant ones.
-    num_steps : largest number of L-BFGS iterations, or number of steps of gradient ascent; 1000 where None.
-    step_size : > 0, of gradient ascent (default 0.5), on features scaled to a largest entry of at most 1.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If `mdp` is not an MDP or its discount does not fit the horizon; `demonstrations` are invalid, as for
-        :func:`~ethogram.models.mdps.demonstration_counts`, or all traces are empty; features do not fit the MDP; or a
-        setting is out of range.
+    num_steps : largest number of iterations.
 
     Warns
     -----
@@ -139,49 +132,28 @@ def fit_max_entropy(
         horizon = "trace" if float(mdp.discount) == 1 else "infinite"
     require_one_of("horizon", horizon, HORIZONS)
     require_number("penalty", penalty, least=0)
-    if num_steps is not None:
-        require_integer("num_steps", num_steps, 1)
-    if step_size is not None:
-        require_number("step_size", step_size, above=0)
+    require_integer("num_steps", num_steps, 1)
     table = None if features is None else _read_features(mdp, features, horizon)
     if horizon == "infinite":
-        if step_size is not None:
-            raise ValueError('step_size is that of gradient ascent: leave it out, or pass horizon="trace"')
-        num_steps = num_steps or 1000
-        found = _fit_infinite(mdp, demonstrations, table, penalty, num_steps)
-        _warn_unless_converged(found, f"num_steps={2 * num_steps} or a larger penalty")
-        return found
-    if float(mdp.discount) != 1:
+        require_discounted(mdp)
+        data: Any = (demonstration_counts(mdp, demonstrations),)
+    elif float(mdp.discount) != 1:
         raise ValueError(
             f'mdp.discount is {mdp.discount}: horizon="trace" needs a discount of 1, as of MDP(mdp.transitions)'
         )
-    visited, entering = _shares(mdp, demonstrations)
-    step_size = 0.5 if step_size is None else step_size
-    num_steps = num_steps or 1000
-    scaled, scale = (None, np.ones(())) if table is None else _scaled(table)
-    if table is not None:
-        scaled, scale = scaled * np.minimum(scale, 1), np.maximum(scale, 1)
-    fit = _ascend(mdp, visited, entering, scaled, step_size, penalty / scale**2, num_steps)
-    if table is not None:
-        weights = np.asarray(fit.weights, float) / scale
-        fit = fit._replace(weights=weights, reward=table @ weights)
-    residual = float(fit.residual)
-    fit = fit._replace(
-        log_likelihood=float(fit.trace[-1]), residual=residual, converged=residual <= CONVERGED
-    )
-    diverged = not np.isfinite(residual) or fit.log_likelihood < float(np.max(fit.trace)) - CONVERGED
-    longer = f"num_steps={10 * num_steps}, or a larger step_size"
-    _warn_unless_converged(fit, f"step_size={step_size / 4:g}" if diverged else longer)
-    return fit
-
-
-def _warn_unless_converged(fit: MaxEntropyFit, fix: str) -> None:
-    """Warn, at the caller of `fit_max_entropy`, of a gradient that is not zero at the end."""
-    if not fit.converged:
+    else:
+        data = _shares(mdp, demonstrations)
+    scaled, scale = (None, np.ones(mdp.num_states)) if table is None else _scaled(table)
+    with jax.enable_x64(True):
+        found = _fitted(mdp, data, scaled, penalty / scale**2, num_steps)
+    weights = found.weights / scale
+    found = found._replace(weights=weights, reward=weights if table is None else table @ weights)
+    if not found.converged:
         warn_user(
-            f"the search has not converged after {len(fit.trace) - 1} evaluations: the largest entry of the gradient "
-            f"is {fit.residual:.2g}, above {CONVERGED:g}. Pass {fix}"
+            f"the search has not converged after {len(found.trace) - 1} evaluations: the largest entry of the gradient "
+            f"is {found.residual:.2g}, above {GRADIENT_TOL:g}. Pass num_steps={2 * num_steps} or a larger penalty"
         )
+    return found
 
 
 def _read_features(mdp: MDP, features: Any, horizon: str) -> np.ndarray:
@@ -207,63 +179,80 @@ def _scaled(features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return centred / scale, scale
 
 
-def _fit_infinite(
-    mdp: MDP, demonstrations: Any, features: np.ndarray | None, penalty: float, num_steps: int
+def _fitted(
+    mdp: MDP, data: tuple[Any, ...], features: np.ndarray | None, penalties: np.ndarray, num_steps: int
 ) -> MaxEntropyFit:
+    """Estimate by weights of scaled features; `data` are counts, or what `_shares` gives."""
     from scipy.optimize import minimize
 
-    read_interest(mdp)
-    counts = demonstration_counts(mdp, demonstrations)
-    table = np.eye(mdp.num_states) if features is None else features
-    scaled, scale = (table, np.ones(mdp.num_states)) if features is None else _scaled(table)
-    penalties = penalty / scale**2
-    with jax.enable_x64(True):
-        task, trace = (mdp, scaled, counts), list[float]()
+    infinite, trace = len(data) == 1, list[float]()
+    program = _discounted if infinite else _by_trace
 
-        def loss(weights):
-            value, gradient = _objective(weights, *task)
-            trace.append(float(value))
-            cost = 0.5 * float(penalties @ np.square(weights))
-            return cost - trace[-1], penalties * weights - np.asarray(gradient)
+    def loss(weights):
+        value, gradient, _ = program(weights, mdp, features, *data)
+        trace.append(float(value))
+        return 0.5 * float(penalties @ weights**2) - trace[-1], penalties * weights - np.asarray(gradient)
 
-        options = {"maxiter": num_steps, "maxfun": 2 * num_steps, "ftol": 1e-12, "gtol": CONVERGED}
-        found = minimize(loss, np.zeros(table.shape[-1]), jac=True, method="L-BFGS-B", options=options)
-        weights, slope = found.x, found.jac
-        # Near the maximum the likelihood has too few digits for a line search; the gradient has enough for Newton's.
-        # A failed line search is no success, and one of few digits.
-        left = POLISHING if found.nit < num_steps and len(weights) <= NEWTON_AT_MOST else 0
-        basis = jnp.asarray(scaled.reshape(-1, len(weights)))
-        while np.abs(slope).max() > CONVERGED and left:
-            found = likelihood_curvature(mdp, scaled @ weights, counts, basis=basis, pairs=table.ndim == 3)
-            curvature = np.diag(penalties) - np.asarray(found.hessian)
-            new = weights - np.linalg.lstsq(curvature, slope, rcond=None)[0]
-            ahead = loss(new)[1]
-            if not np.abs(ahead).max() < np.abs(slope).max():
-                break
-            weights, slope, left = new, ahead, left - 1
-        residual = float(np.abs(slope).max())
-        policy = np.asarray(soft_values(mdp, scaled @ weights, pairs=table.ndim == 3).policy)
-        likelihood = float(_objective(weights, *task)[0])
-        weights = weights / scale
+    # The likelihood of many decisions has too few digits for a line search near the maximum; its gradient has enough.
+    takes_newton = infinite and len(penalties) <= NEWTON_AT_MOST
+    options = {"maxiter": num_steps, "maxfun": 2 * num_steps, "maxcor": 20, "gtol": AIM}
+    options["ftol"] = 1e-12 if takes_newton else 0.0
+    found = minimize(loss, np.zeros(len(penalties)), jac=True, method="L-BFGS-B", options=options)
+    weights, gradient = found.x, found.jac
+    left = NEWTON_STEPS if takes_newton and found.nit < num_steps else 0
+    while left and np.abs(gradient).max() > GRADIENT_TOL:
+        curvature = np.diag(penalties) - _hessian(weights, mdp, features, *data)
+        new = weights - np.linalg.lstsq(curvature, gradient, rcond=None)[0]
+        new_gradient = loss(new)[1]
+        if not np.abs(new_gradient).max() < np.abs(gradient).max():
+            break
+        weights, gradient, left = new, new_gradient, left - 1
+    likelihood, _, policy = program(weights, mdp, features, *data)
+    residual = float(np.abs(gradient).max())
     return MaxEntropyFit(
-        weights, table @ weights, policy, likelihood, np.array(trace), residual, residual <= CONVERGED
+        weights,
+        weights,
+        np.asarray(policy),
+        float(likelihood),
+        np.array(trace),
+        residual,
+        residual <= GRADIENT_TOL,
     )
 
 
-@jax.jit
-def _objective(weights: Array, mdp: MDP, features: Array, counts: Array) -> tuple[Array, Array]:
+def _reward(weights: Array, features: Array | None) -> Array:
+    return weights if features is None else features @ weights
+
+
+@quick_jit(calls=EVALUATIONS)
+def _discounted(
+    weights: Array, mdp: MDP, features: Array | None, counts: Array
+) -> tuple[Array, Array, Array]:
+    """Log likelihood of counts (state, action) over an infinite horizon, its gradient, and the policy."""
+
     def log_likelihood(weights):
-        log_policy = soft_values(mdp, features @ weights, pairs=features.ndim == 3).log_policy
-        return jnp.sum(jnp.where(counts > 0, counts * jnp.where(counts > 0, log_policy, 0), 0))
+        reward = _reward(weights, features)
+        solution = soft_values(mdp, reward, pairs=reward.ndim == 2)
+        log_policy = jnp.where(counts > 0, solution.log_policy, 0)
+        return jnp.sum(jnp.where(counts > 0, counts * log_policy, 0)), solution.policy
 
-    return jax.value_and_grad(log_likelihood)(weights)
+    (value, policy), gradient = jax.value_and_grad(log_likelihood, has_aux=True)(weights)
+    return value, gradient, policy
 
 
-def _shares(mdp: MDP, data: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Share of steps in each state (state,), and first states (time, state), divided by the number of steps too.
+def _hessian(weights: np.ndarray, mdp: MDP, features: np.ndarray | None, counts: Array) -> np.ndarray:
+    """Hessian (feature, feature) of the log likelihood of counts."""
+    reward, basis = _reward(weights, features), None
+    if features is not None:
+        basis = features.reshape(-1, len(weights))
+    return np.asarray(likelihood_curvature(mdp, reward, counts, basis=basis, pairs=reward.ndim == 2).hessian)
+
+
+def _shares(mdp: MDP, data: Any) -> tuple[np.ndarray, np.ndarray, int]:
+    """Share of steps in each state (state,), first states (time, state) over the number of steps, longest length.
 
     Traces are aligned at their ends: values depend on the steps to go only, so that one backward pass serves every
-    length.
+    length. Its own length is a power of two, which few programs serve.
     """
     if not isinstance(data, Trajectories):
         raise TypeError(f'demonstrations is {type(data).__name__}: horizon="trace" needs Trajectories')
@@ -278,50 +267,34 @@ def _shares(mdp: MDP, data: Any) -> tuple[np.ndarray, np.ndarray]:
     require_possible(mdp, steps)
     visited = np.bincount(steps.state[steps.inside], minlength=mdp.num_states)
     lengths = steps.inside.sum(1)
-    some, horizon = lengths > 0, int(lengths.max())
-    entering = np.zeros((horizon, mdp.num_states))
-    np.add.at(entering, (horizon - lengths[some], steps.state[some, 0]), 1)
-    return visited / total, entering / total
+    some, longest = lengths > 0, int(lengths.max())
+    entering = np.zeros((1 << (longest - 1).bit_length(), mdp.num_states))
+    np.add.at(entering, (len(entering) - lengths[some], steps.state[some, 0]), 1)
+    return visited / total, entering / total, longest
 
 
-@functools.partial(jax.jit, static_argnames="num_steps")
-def _ascend(mdp, visited, entering, features, step_size, penalty, num_steps):
-    horizon = entering.shape[0]
-
-    def reward_of(weights):
-        return weights if features is None else features @ weights
-
-    def by_step(weights):
-        return soft_values(mdp, reward_of(weights), pairs=False, horizon=horizon, all_steps=True)
-
-    def log_likelihood(weights):
-        return jnp.sum(visited * reward_of(weights)) - jnp.sum(entering * by_step(weights).values)
-
-    def evaluate(weights):
-        likelihood, gradient = jax.value_and_grad(log_likelihood)(weights)
-        return likelihood, gradient - penalty * weights
-
-    def step(weights, _):
-        likelihood, gradient = evaluate(weights)
-        return weights + step_size * gradient, likelihood
-
-    start = jnp.zeros_like(visited) if features is None else jnp.zeros(features.shape[1], visited.dtype)
-    weights, climbed = lax.scan(step, start, None, length=num_steps)
-    likelihood, gradient = evaluate(weights)
-    policy = _average_policy(mdp, by_step(weights).log_policy, entering)
-    trace, residual = jnp.append(climbed, likelihood), jnp.abs(gradient).max()
-    return MaxEntropyFit(weights, reward_of(weights), policy, likelihood, trace, residual, False)
-
-
-def _average_policy(mdp: MDP, log_policy: Array, entering: Array) -> Array:
-    """Policy (state, action), averaged over time with the expected visits as weights."""
+@quick_jit(calls=EVALUATIONS)
+def _by_trace(
+    weights: Array, mdp: MDP, features: Array | None, visited: Array, entering: Array, longest: Array
+) -> tuple[Array, Array, Array]:
+    """The bracket over the number of steps, its gradient, and the policy averaged over the expected visits."""
+    reward, horizon = _reward(weights, features), len(entering)
+    solution = soft_values(mdp, reward, pairs=False, horizon=horizon, all_steps=True)
 
     def step(arriving, now):
-        policy, entering = jnp.exp(now[0]), now[1]
+        policy, entering = now
         joint = (arriving + entering)[:, None] * policy
         return mdp.push(joint), joint
 
-    _, joint = lax.scan(step, jnp.zeros_like(entering[0]), (log_policy, entering))
-    weight, reached = jnp.sum(joint, 0), jnp.sum(joint, (0, 2)) > 0
-    total = jnp.where(reached, jnp.sum(weight, 1), 1)[:, None]
-    return jnp.where(reached[:, None], weight / total, jnp.mean(jnp.exp(log_policy), 0))
+    _, joint = lax.scan(step, jnp.zeros_like(entering[0]), (solution.policy, entering))
+    joint = jnp.sum(joint, 0)
+    visits = jnp.sum(joint, 1)
+    excess = visited - visits
+    used = jnp.arange(horizon) >= horizon - longest
+    plain = jnp.sum(solution.policy, 0, where=used[:, None, None]) / longest
+    policy = jnp.where((visits > 0)[:, None], joint / jnp.where(visits > 0, visits, 1)[:, None], plain)
+    return (
+        jnp.sum(visited * reward) - jnp.sum(entering * solution.values),
+        excess if features is None else excess @ features,
+        policy,
+    )

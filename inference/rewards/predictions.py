@@ -22,8 +22,7 @@ from ethogram.inference.convergence import grouped_draws, warn_of_convergence
 from ethogram.inference.rewards.gaussian import white_root
 from ethogram.models.arguments import Reals, concretely, read_features, read_reals, require_key
 from ethogram.models.mdps.mdp import MDP
-from ethogram.models.mdps.optimal_values import optimal_values
-from ethogram.models.mdps.soft_values import soft_values
+from ethogram.models.mdps.values import optimal_values, soft_values
 from ethogram.models.printing import short_repr
 from ethogram.models.rewards import kernel as reward_kernel
 from ethogram.models.rewards.gp_irl import GPIRL

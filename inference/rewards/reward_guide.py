@@ -23,7 +23,7 @@ from numpyro.distributions import constraints
 
 from ethogram.inference.rewards.gaussian import HYPERS, free_hypers, hyper_priors, white_root
 from ethogram.models.arguments import require_integer, require_number, require_one_of
-from ethogram.models.mdps.soft_policy import num_experts
+from ethogram.models.mdps.demonstrations import num_experts
 from ethogram.models.rewards.gp_irl import GPIRL
 
 __all__ = ["RewardGuide"]

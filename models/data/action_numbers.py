@@ -1,8 +1,6 @@
 """The question whether actions are numbered from 1, where models count from 0."""
 
-import contextlib
-import contextvars
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -10,24 +8,12 @@ import numpy as np
 from ethogram.models.arguments import warn_user
 from ethogram.models.data.labels import coded_fields
 
-__all__ = ["rolled_out", "warn_of_numbers_from_one"]
-
-_ROLLED_OUT = contextvars.ContextVar("rolled_out", default=False)
-
-
-@contextlib.contextmanager
-def rolled_out() -> Iterator[None]:
-    """Trajectories that are made inside are of models and policies, which count from 0: no warning asks about them."""
-    token = _ROLLED_OUT.set(True)
-    try:
-        yield
-    finally:
-        _ROLLED_OUT.reset(token)
+__all__ = ["warn_of_numbers_from_one"]
 
 
 def warn_of_numbers_from_one(data: Any, codes: bool | str | Iterable[str] = False) -> Any:
     """The trajectories; a warning where actions may be numbered from 1, and models would take them for those from 0."""
-    known = _ROLLED_OUT.get() or "actions" in coded_fields(codes)
+    known = "actions" in coded_fields(codes)
     if data.actions is None or data.metadata.action_names is not None or known:
         return data
     taken = np.unique(np.asarray(data.actions))

@@ -119,9 +119,10 @@ class AgentMarkov(ConjugateModel):
     gamma : > 1 with ``"stick"``, > 0 with ``"fixed"``: concentration of the stick-breaking prior of the weights.
     rho : > 0, Dirichlet concentration of the policies, a number, (action,) or (state, action).
     beta_prior : ``"stick"`` learns the weights, under the density of the sticks; ``"fixed"`` holds them.
-    rows : ``"visited"``; ``"all"`` to carry the row of every state and action, as the paper does; fits of data that
-        visit different states then share compiled programs, too; or ``"shared"``, one row per intent for all states and
-        actions: an input-driven hidden Markov model, whose actions depend on states, and changes of intent do not.
+    rows : ``"visited"``, the rows of states and actions that occur, or all where at least half of them do, so that fits
+        of other data share compiled programs; ``"all"``, as the paper has them; or ``"shared"``, one row per intent for
+        all states and actions: an input-driven hidden Markov model, whose actions depend on states, and changes of
+        intent do not.
     stay_accuracy : p in (0, 1], probability that a label in ``data.stay`` (1 stayed, 0 changed, -1 unknown) is right;
         None ignores ``data.stay``.
     constraints : partial specification of the agent, :class:`~ethogram.models.intents.IntentConstraints`.

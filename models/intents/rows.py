@@ -25,6 +25,10 @@ __all__ = [
 ]
 
 
+MOST = 0.5
+"""Share of the states and of the pairs from which a fit carries all rows: other data then share its programs."""
+
+
 class RowBounds(NamedTuple):
     """Rows of a table whose means have bounds, on the host."""
 
@@ -35,7 +39,7 @@ class RowBounds(NamedTuple):
 
 
 class Visited(NamedTuple):
-    """The rows that a fit carries: those that occur in its data, in order, on the host.
+    """The rows that a fit carries, in order, on the host: those that occur in its data, or all where most of them do.
 
     A pair is a state and an action, ``state * (num_actions + 1) + action``, the action after the last for a missing
     one. The rows of the pairs are followed by spare ones, one for each kind of bounds that pairs without data have.
@@ -65,15 +69,20 @@ def carried_rows(model: Any, steps: AgentSteps | None) -> Visited:
     pairs = (
         np.zeros(1, int) if shared else (states[:, None] * (num_actions + 1) + np.arange(num_actions)).ravel()
     )
+    carries_all = steps is None or model.rows == "all"
     if steps is not None:
         occurring = np.unique(steps.pair[steps.leaving])
-        if model.rows == "all":
+        visited = np.unique(steps.state[steps.inside])
+        if model.rows == "visited":
+            known = np.isin(pairs, occurring)
+            carries_all = known.mean() >= MOST and len(visited) >= MOST * num_states
+        if carries_all:
             pairs = np.union1d(pairs, occurring)  # the rows of missing actions, where some are
         else:
-            states, pairs = np.unique(steps.state[steps.inside]), occurring
+            states, pairs = visited, occurring
         if not len(pairs):  # traces of one step have no transition: one row without counts
             pairs = steps.pair[steps.inside][:1]
-    if steps is None or model.rows == "all":
+    if carries_all:
         kinds = np.stack([x.ravel() for x in np.meshgrid(pairs, labels, indexing="ij")], axis=-1)
     else:
         kinds = np.unique(np.stack([steps.pair, steps.stay], axis=-1)[steps.leaving], axis=0)

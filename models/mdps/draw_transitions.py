@@ -12,10 +12,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from numpy.typing import ArrayLike
 
-from ethogram.models.arguments import is_concrete, require_integer, require_key, require_room
+from ethogram.models.arguments import require_integer, require_key, require_room
 from ethogram.models.mdps.from_tables import SPARSE_WAY, concentrations, read_counts
 from ethogram.models.mdps.mdp import MDP
 
@@ -33,10 +32,10 @@ def draw_transitions(
     support: ArrayLike | None = None,
     action_mask: ArrayLike | None = None,
     **parts: Any,
-) -> list[MDP]:
-    """MDPs drawn from the posterior of their transition probabilities, a list.
+) -> MDP:
+    """MDPs drawn from the posterior of their transition probabilities: one whose arrays have a leading axis draw.
 
-    All have one structure and share compiled programs. Inside `jax.vmap` over keys, draw one at a time.
+    Solve them by `jax.vmap`; ``jax.tree.map(lambda x: x[i], drawn)`` is one of them.
 
     Parameters
     ----------
@@ -48,15 +47,11 @@ def draw_transitions(
         prior of zero, next states that were never counted have probability zero.
     num_draws : number of MDPs, >= 1.
 
-    Raises
-    ------
-    TypeError, ValueError : as for ``MDP.from_counts``; `num_draws` is not an integer above 0.
-
     Examples
     --------
     >>> from ethogram.models.mdps import soft_values
     >>> drawn = draw_transitions(jax.random.key(0), [[[3, 1]], [[0, 2]]], prior=1.0, num_draws=50, discount=0.9)
-    >>> values = jnp.stack([soft_values(mdp, [0.0, 1.0]).values for mdp in drawn])
+    >>> values = jax.vmap(lambda mdp: soft_values(mdp, [0.0, 1.0]).values)(drawn)
     >>> values.shape
     (50, 2)
     """
@@ -66,10 +61,10 @@ def draw_transitions(
     dtype = jnp.result_type(float)
     require_room("draws", (num_draws, *read.counts.shape), dtype, f"draw fewer at a time, or {SPARSE_WAY}")
     weights = concentrations(read, prior)
-    drawn = _drawn(key, weights.astype(dtype), num_draws)
-    drawn = np.asarray(drawn) if is_concrete(drawn) else drawn
     settings = {"discount": discount, "action_mask": action_mask, **parts}
-    return [MDP._of_slots(read.successors, one, **settings) for one in drawn]
+    return jax.vmap(lambda one: MDP._of_slots(read.successors, one, **settings))(
+        _drawn(key, weights.astype(dtype), num_draws)
+    )
 
 
 @functools.partial(jax.jit, static_argnames="num_draws")

@@ -28,7 +28,6 @@ from ethogram.models.arguments import (
 )
 from ethogram.models.data.state_action_steps import earlier, log_prob_of_actions, read_steps
 from ethogram.models.data.trajectories import Trajectories
-from ethogram.models.mdps.transitions import DeterministicTransitions, SparseTransitions
 from ethogram.models.printing import short_repr
 
 if TYPE_CHECKING:
@@ -155,14 +154,8 @@ class History(NamedTuple):
         return data._replace(states=np.where(steps.inside, place, -1), metadata=metadata)
 
     def agent(self, policy: Any) -> HistoryAgent:
-        """Agent of a policy (history, action), which scores trajectories of the original MDP.
-
-        Raises
-        ------
-        TypeError, ValueError : rows do not sum to one, or are not those of the histories.
-        """
-        table = read_array("policy", policy)
-        shape = (self.mdp.num_states, self.mdp.num_actions)
+        """Agent of a policy (history, action), which scores trajectories of the original MDP."""
+        table, shape = read_array("policy", policy), (self.mdp.num_states, self.mdp.num_actions)
         if table.shape != shape or table.dtype.kind != "f":
             raise ValueError(
                 f"policy is {table.dtype} {table.shape}: give floats (history, action), here {shape}"
@@ -205,8 +198,8 @@ def history_of(mdp: MDP, k: int, of: str) -> tuple[dict[str, Any], np.ndarray, n
         raise TypeError(
             "the MDP is traced, and its histories are counted: call with_history before jit, and pass what it returns"
         )
-    successors, chances = _successors(mdp)
-    possible = chances > 0
+    successors, probs = mdp.transitions.successors()
+    possible = probs > 0
     if mdp.action_mask is not None:
         possible &= np.asarray(mdp.action_mask)[..., None]
     lags, base = (max(k, 1) - 1 if of == "states" else k), _base(mdp, of)
@@ -241,33 +234,16 @@ def history_of(mdp: MDP, k: int, of: str) -> tuple[dict[str, Any], np.ndarray, n
         "state_names": names,
         "action_names": mdp.action_names,
     }
-    if isinstance(mdp.transitions, DeterministicTransitions):
+    if probs.shape[-1] == 1:
         parts["next_state"] = place[..., 0]
     else:
-        parts |= {"successors": place, "probabilities": chances[current]}
+        parts |= {"successors": place, "probabilities": probs[current]}
     split = 1 if of == "actions" else lags + 1
     return parts, histories[:, :split], histories[:, split:]
 
 
 def _base(mdp: MDP, of: str) -> int:
     return 1 + (mdp.num_states if of == "states" else mdp.num_actions)
-
-
-def _successors(mdp: MDP) -> tuple[np.ndarray, np.ndarray]:
-    """Next states (state, action, slot) and their probabilities; no probability is positive twice for one state."""
-    table = mdp.transitions
-    if isinstance(table, DeterministicTransitions):
-        after = np.asarray(table.next_state)[..., None]
-        return after, np.ones(after.shape)
-    if isinstance(table, SparseTransitions):
-        chances = np.moveaxis(np.asarray(table.probabilities), -1, 0)
-        neighbours = np.asarray(table.neighbours)
-        after = neighbours[None] if neighbours.ndim == 2 else neighbours
-        return np.broadcast_to(np.moveaxis(after, -1, 0), chances.shape), chances
-    chances = np.asarray(table.probabilities)
-    width = int((chances > 0).sum(-1).max())
-    after = np.argsort(chances <= 0, axis=-1, kind="stable")[..., :width]
-    return after, np.take_along_axis(chances, after, -1)
 
 
 def _after(histories: np.ndarray, successors: np.ndarray, of: str) -> np.ndarray:

@@ -23,11 +23,9 @@ from ethogram.models.arguments import (
     read_array,
     read_features,
     read_reals,
-    refuse_fork,
     require,
     require_distributions,
     require_kind,
-    require_one_of,
     require_reals,
     require_representable,
     require_room,
@@ -35,11 +33,11 @@ from ethogram.models.arguments import (
 from ethogram.models.data.labels import require_vocabulary
 from ethogram.models.mdps.from_tables import concentrations, read_counts, read_gymnasium
 from ethogram.models.mdps.history import History, history_of
-from ethogram.models.mdps.transitions import DenseTransitions, DeterministicTransitions, SparseTransitions
+from ethogram.models.mdps.transitions import DenseTransitions, SparseTransitions
 from ethogram.models.model_object import model_object, static_field
 from ethogram.models.printing import printed_as
 
-__all__ = ["MDP", "read_reward"]
+__all__ = ["MDP"]
 
 
 @model_object
@@ -83,7 +81,7 @@ class MDP:
     action_names: Any = static_field(default=None)
 
     def __post_init__(self):
-        if not isinstance(self.transitions, DenseTransitions | SparseTransitions | DeterministicTransitions):
+        if not isinstance(self.transitions, DenseTransitions | SparseTransitions):
             raise TypeError(
                 f"transitions is {type(self.transitions).__name__}: use MDP.dense(probabilities), "
                 "MDP.sparse(successors, probabilities) or MDP.deterministic(next_state)"
@@ -143,7 +141,7 @@ class MDP:
         cls, next_state: Any, *, discount: Any = 1.0, action_mask: Any = None, **parts: Any
     ) -> MDP:
         """MDP of deterministic next states (state, action), integers."""
-        return cls(DeterministicTransitions(next_state), discount, action_mask, **parts)
+        return cls(SparseTransitions.deterministic(next_state), discount, action_mask, **parts)
 
     @classmethod
     def from_gymnasium(
@@ -291,7 +289,7 @@ class MDP:
         """
         (weights,) = read_reals(weights=weights)
         self._fits("weights", weights, (self.num_states, self.num_actions))
-        return _at_once("push", self.transitions.for_solvers(), weights)
+        return _at_once("push", self.transitions, weights)
 
     def policy_matrix(self, policy: Reals) -> Float[Array, "state next_state"]:
         r"""Transition matrix of a policy (state, action), :math:`\sum_a \pi(a \mid s) P(s' \mid s, a)`.
@@ -307,7 +305,7 @@ class MDP:
             )
         fix = "use expect and push, which need no table"
         require_room("policy_matrix", (self.num_states, self.num_states), policy.dtype, fix)
-        return _matrix(self.transitions.for_solvers(), policy)
+        return _matrix(self.transitions, policy)
 
     def probability(self, states: Any, actions: Any, next_states: Any) -> Float[Array, "..."]:
         """P(next state | state, action), for integers that broadcast; they are not checked."""
@@ -373,54 +371,6 @@ def _at_once(method: str, transitions: Any, x: Array) -> Array:
 @jax.jit
 def _matrix(transitions: Any, policy: Array) -> Array:
     return transitions.chain(policy.T).matrix()
-
-
-def read_reward(
-    mdp: Any, reward: Reals, name: str = "reward", pairs: bool | None = None
-) -> tuple[Array, tuple[int, ...]]:
-    """Checked rewards (..., state, action or 1), and their batch axes; reads and refuses as :func:`soft_values`."""
-    refuse_fork()
-    if not isinstance(mdp, MDP):
-        raise TypeError(f"mdp is {type(mdp).__name__}: give an MDP")
-    require_one_of("pairs", pairs, (None, True, False))
-    (reward,) = read_reals(**{name: _without_unavailable(mdp, name, reward)})
-    count, num_actions = mdp.num_states, mdp.num_actions
-    of_pairs, of_states = reward.shape[-2:] == (count, num_actions), reward.shape[-1:] == (count,)
-    if pairs is None and of_pairs and of_states and count > 1:
-        raise ValueError(
-            f"{name} has shape {reward.shape}, and there are {count} states and {count} actions: pass pairs=True if "
-            "its last two axes are (state, action), or pairs=False if the last one is the state"
-        )
-    if pairs is None and count > 1 and reward.shape[-3:] == (count, num_actions, count):
-        raise ValueError(
-            f"{name} has shape {reward.shape}, as of state, action and next state: give its mean over next states, "
-            "(probabilities * reward).sum(-1); or pairs=False, if it is a batch of rewards of states"
-        )
-    if (of_pairs and pairs is not False) or reward.shape[-2:] == (count, 1):
-        return reward, reward.shape[:-2]
-    if of_states and (not pairs or reward.ndim == 1):
-        return concretely(lambda xp, x: x[..., None], reward), reward.shape[:-1]
-    last, both = f"the last axis must be states, ({count},)", f"states and actions, ({count}, {num_actions})"
-    expected = {
-        None: f"{last}, or the last two {both}",
-        False: last,
-        True: f"the last two axes must be {both}",
-    }
-    said = "" if pairs is None else f", and pairs is {pairs}"
-    raise ValueError(f"{name} has shape {reward.shape}{said}: {expected[pairs]}")
-
-
-def _without_unavailable(mdp: MDP, name: str, reward: Reals) -> Reals:
-    """Rewards (..., state, action) with 0 for the -inf of actions that are not available, which no solver reads."""
-    require_reals(name, reward)
-    mask = mdp.action_mask
-    if mask is None or np.shape(reward)[-2:] != mask.shape:
-        return reward
-    if is_concrete(reward) and not np.isneginf(np.asarray(reward)).any():
-        return reward
-    xp = np if is_concrete(reward, mask) else jnp
-    rows = xp.asarray(reward)
-    return xp.where(~xp.asarray(mask) & xp.isneginf(rows), xp.zeros_like(rows), rows)
 
 
 def _read_mask(mask: Any, shape: tuple[int, int]) -> Array:

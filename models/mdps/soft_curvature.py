@@ -25,10 +25,12 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float
 
+from ethogram.models.mdps.demonstrations import count_log_likelihood
 from ethogram.models.mdps.mdp import MDP
-from ethogram.models.mdps.policy_values import evaluate, of_type, read_environment, read_interest
-from ethogram.models.mdps.soft_values import soft_values
+from ethogram.models.mdps.policy_system import PolicySystem
+from ethogram.models.mdps.tabular import tabular
 from ethogram.models.mdps.transitions import SparseTransitions
+from ethogram.models.mdps.values import soft_values
 
 __all__ = ["Curvature", "likelihood_curvature"]
 
@@ -71,17 +73,16 @@ def likelihood_curvature(
         basis = jnp.eye(policy.size if pairs else len(policy), dtype=policy.dtype)
     # (1 or A, state, w), the derivatives in w of the rewards of each action.
     moved = jnp.moveaxis(basis.reshape(len(policy), -1, basis.shape[-1]), 1, 0)
-    transitions = mdp.transitions.for_solvers()
-    solve, solve_transposed = _policy_solvers(mdp, policy)
+    table, policy = tabular(mdp).cast(policy)
+    system, direct = PolicySystem.of(table, policy.T), len(policy) <= DENSE_AT_MOST
     signed = jnp.sum(counts, 1) - mdp.discount * mdp.push(counts)
-    visits = solve_transposed(signed)
+    visits = system.solve_transposed(signed, TOL, direct)
     shares = policy.T[..., None]
-    of_values = solve(jnp.sum(shares * moved, 0) if pairs else moved[0])
-    taken = jnp.where(counts > 0, counts * jnp.where(counts > 0, solution.log_policy, 0), 0)
+    of_values = system.solve(jnp.sum(shares * moved, 0) if pairs else moved[0], TOL, direct)
     of_points = (counts - visits[:, None] * policy).ravel() if pairs else jnp.sum(counts, 1) - visits
     gradient = jnp.matmul(of_points, basis, precision="highest")
-    log_likelihood = jnp.sum(taken)
-    slots = None if pairs or len(policy) > DENSE_AT_MOST else _next_states(transitions)
+    log_likelihood = count_log_likelihood(solution.log_policy, counts)
+    slots = None if pairs or len(policy) > DENSE_AT_MOST else _next_states(mdp.transitions)
     if slots is not None:
         # Values of all actions share the reward of a state, so that the next values alone differ.
         of_values = of_values - jnp.mean(of_values, 0, keepdims=True)
@@ -93,7 +94,7 @@ def likelihood_curvature(
 
     def add(action, hessian):
         own = moved[action if pairs else 0]
-        apart = own + mdp.discount * transitions.after(action, of_values) - of_values
+        apart = own + mdp.discount * mdp.transitions.expected_next_columns(action, of_values) - of_values
         weighted = (visits * policy[:, action])[:, None] * apart
         return hessian - jnp.matmul(weighted.T, apart, precision="highest")
 
@@ -106,35 +107,19 @@ def _next_states(transitions: Any) -> tuple[Array, Array] | None:
     """Next states (slot, state), and their probabilities (action, slot, state); None where they are many."""
     if not isinstance(transitions, SparseTransitions):
         return None
-    neighbours, chances = transitions.neighbours, transitions.probabilities
+    neighbours, probs = transitions.neighbours, transitions.probabilities
     if np.prod(np.shape(neighbours)[:-1]) > SLOTS_AT_MOST:
         return None
     if np.ndim(neighbours) == 3:  # every action has slots of its own
-        num_actions, width, num_states = chances.shape
-        own = jnp.eye(num_actions, dtype=chances.dtype)[:, :, None, None]
-        chances = (own * chances[None]).reshape(num_actions, num_actions * width, num_states)
-    return jnp.asarray(neighbours).reshape(-1, chances.shape[-1]), chances
+        num_actions, width, num_states = probs.shape
+        own = jnp.eye(num_actions, dtype=probs.dtype)[:, :, None, None]
+        probs = (own * probs[None]).reshape(num_actions, num_actions * width, num_states)
+    return jnp.asarray(neighbours).reshape(-1, probs.shape[-1]), probs
 
 
-def _spread_of_next_states(neighbours: Array, chances: Array, policy: Array, weights: Array) -> Array:
+def _spread_of_next_states(neighbours: Array, probs: Array, policy: Array, weights: Array) -> Array:
     r"""The matrix :math:`\sum_s w_s\, \mathrm{Cov}_{a \sim \pi(\cdot \mid s)} [P(\cdot \mid s, a)]` (state, state)."""
-    apart = chances - jnp.einsum("sa,acs->cs", policy, chances)[None]
+    apart = probs - jnp.einsum("sa,acs->cs", policy, probs)[None]
     covariance = jnp.einsum("s,sa,acs,ads->cds", weights, policy, apart, apart, precision="highest")
     spread = jnp.zeros((len(policy),) * 2, policy.dtype)
     return spread.at[neighbours[:, None], neighbours[None]].add(covariance)
-
-
-def _policy_solvers(mdp: MDP, policy: Array) -> tuple[Any, Any]:
-    r"""Solvers of :math:`(I - \gamma P_\pi) x = b` for b (state, w), and of the transposed system for b (state,)."""
-    if len(policy) <= DENSE_AT_MOST:
-        chain = mdp.transitions.for_solvers().chain(policy.T)
-        matrix = jnp.eye(len(policy), dtype=policy.dtype) - mdp.discount * chain.matrix()
-        return lambda b: jnp.linalg.solve(matrix, b), lambda b: jnp.linalg.solve(matrix.T, b)
-    environment = of_type(read_environment(mdp, policy)[0], policy.dtype)
-    interest = jnp.asarray(read_interest(mdp), policy.dtype)
-
-    def one(b):
-        return evaluate(environment, policy.T, b, interest, TOL, False)
-
-    transposed = jax.linear_transpose(one, policy[:, 0])
-    return lambda b: jax.lax.map(one, b.T).T, lambda b: transposed(b)[0]

@@ -1,16 +1,16 @@
-"""Transition probabilities: dense tables, sparse lists of successors, or deterministic next states.
+"""Transition probabilities, dense tables or sparse lists of successors, and the Markov chains of policies.
 
-All have the same methods, and only the dense one holds a table (state, action, state). `expect`, `push`, `probability`
-and `draw` take any leading axes; `ahead`, `excess` and `chain` serve solvers, without leading axes and with the state
-axis last, which is fast.
+Both have the same methods, and only the dense one holds a table (state, action, state). `expect`, `push`, `probability`
+and `draw` take any leading axes; `expected_next`, `row_sum_error` and `chain` serve solvers, without leading axes and
+with the state axis last, which is fast. Deterministic transitions are lists of one successor.
 
 Puterman (1994), "Markov decision processes", section 2.1.
 """
 
 from __future__ import annotations
 
-import functools
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -25,13 +25,67 @@ from ethogram.models.arguments import (
     require,
     require_distributions,
 )
-from ethogram.models.mdps.policy_system import DenseChain, ListChain, add_up
 from ethogram.models.model_object import model_object
 
-__all__ = ["DenseTransitions", "DeterministicTransitions", "SparseTransitions"]
+__all__ = ["DenseChain", "DenseTransitions", "ListChain", "SparseTransitions", "unrolled_sum"]
 
 LISTS_AT_MOST = 4
 """Padded lists of predecessors may be this many times longer than their entries."""
+
+UNROLL_AT_MOST = 32
+"""Sums of up to this many terms are unrolled: XLA fuses those, and is several times slower in reductions."""
+
+
+class DenseChain(NamedTuple):
+    """P (state, next state)."""
+
+    table: Array
+
+    def matrix(self) -> Array:
+        return self.table
+
+    def forward(self) -> Callable[[Array], Array]:
+        """Multiplication by P."""
+        return lambda x: jnp.matmul(self.table, x, precision="highest")
+
+    def backward(self) -> Callable[[Array], Array]:
+        """Multiplication by the transpose of P."""
+        return lambda x: jnp.matmul(x, self.table, precision="highest")
+
+
+class ListChain(NamedTuple):
+    """P as lists of weights and next states, both (slot, state), and of predecessors as in `SparseTransitions`."""
+
+    neighbours: Any
+    weights: Array
+    predecessors: Any
+
+    def matrix(self) -> Array:
+        num_states = self.weights.shape[1]
+        table = jnp.zeros((num_states, num_states), self.weights.dtype)
+        return table.at[jnp.arange(num_states)[None], self.neighbours].add(self.weights)
+
+    def forward(self) -> Callable[[Array], Array]:
+        """Multiplication by P."""
+        return lambda x: unrolled_sum(lambda i: self.weights[i] * x[self.neighbours[i]], len(self.weights))
+
+    def backward(self) -> Callable[[Array], Array]:
+        """Multiplication by the transpose of P."""
+        if self.predecessors is None:
+            nothing = jnp.zeros_like(self.weights[0])
+            return lambda x: nothing.at[self.neighbours].add(self.weights * x[None])
+        arriving = self.weights.reshape(-1).at[self.predecessors].get(mode="fill", fill_value=0)
+        return ListChain(self.predecessors % self.weights.shape[1], arriving, None).forward()
+
+
+def unrolled_sum(part: Callable[[Any], Array], count: int) -> Array:
+    """Sum of the parts 0, ..., count - 1."""
+    if count <= UNROLL_AT_MOST:
+        total = part(0)
+        for i in range(1, count):
+            total += part(i)
+        return total
+    return lax.fori_loop(1, count, lambda i, total: total + part(i), part(0))
 
 
 @model_object
@@ -56,7 +110,7 @@ class DenseTransitions:
     @property
     def shape(self) -> tuple[int, int]:
         """Numbers of states and of actions."""
-        return self.probabilities.shape[:2]
+        return self.probabilities.shape[-3:-1]
 
     def expect(self, values: Array) -> Array:
         """Expected next values (..., state, action) of values (..., state)."""
@@ -74,21 +128,24 @@ class DenseTransitions:
         """Next states after states and actions, in the shape that these broadcast to."""
         return jax.random.categorical(key, jnp.log(self.probabilities[states, actions]))
 
-    def for_solvers(self) -> DenseTransitions:
-        """The transitions themselves, which have the methods of solvers."""
-        return self
+    def successors(self) -> tuple[np.ndarray, np.ndarray]:
+        """Next states and their probabilities, both (state, action, slot), on the host."""
+        probs = np.asarray(self.probabilities)
+        width = int((probs > 0).sum(-1).max())
+        after = np.argsort(probs <= 0, axis=-1, kind="stable")[..., :width]
+        return after, np.take_along_axis(probs, after, -1)
 
-    def ahead(self, values: Array) -> Array:
+    def expected_next(self, values: Array) -> Array:
         """Expected next values (action, state) of values (state,)."""
         return jnp.einsum("san,n->sa", self.probabilities, values, precision="highest").T
 
-    def after(self, action: Any, values: Array) -> Array:
+    def expected_next_columns(self, action: Any, values: Array) -> Array:
         """Expected next values (state, column) of values (state, column) under one action."""
         return jnp.matmul(self.probabilities[:, action], values, precision="highest")
 
-    def excess(self) -> Array:
-        """By how much rows (action, state) sum to more than one."""
-        return _excess(self.probabilities.sum(-1).T, self.probabilities.shape[-1])
+    def row_sum_error(self) -> Array:
+        """What rows (action, state) sum to, minus one."""
+        return _row_sum_error(self.probabilities.sum(-1).T, self.probabilities.shape[-1])
 
     def chain(self, policy: Array) -> DenseChain:
         """The Markov chain of states under a policy (action, state)."""
@@ -97,50 +154,19 @@ class DenseTransitions:
 
 @model_object
 class SparseTransitions:
-    """Sparse transition probabilities, by lists of successors; `of` makes them of lists for every state and action.
+    """Sparse transition probabilities, by lists of successors; made by `of` and `deterministic`, which check them.
 
     Parameters
     ----------
     neighbours : next states, (slot, state) where the actions of a state share them, or (action, slot, state).
     probabilities : P (action, slot, state), which sum to one over the slots.
-    entering : (slot, state), the places of what leads to a state in the flattened `neighbours`, which are ahead of
-        the end of that; or None where some state has too many predecessors, or next states are traced.
+    predecessors : (slot, state), flat indices into `neighbours` of the transitions that enter each state, padded with
+        ``neighbours.size``; None where some state has too many, or next states are traced.
     """
 
     neighbours: Any
     probabilities: Any
-    entering: Any = None
-
-    def __post_init__(self):
-        (table,) = read_reals(probabilities=self.probabilities)
-        if table.ndim != 3 or np.shape(self.neighbours) not in (table.shape, table.shape[1:]):
-            raise ValueError(
-                f"neighbours has shape {np.shape(self.neighbours)}, probabilities {table.shape}: give (action, slot, "
-                "state), and neighbours of the same shape, or without its first axis"
-            )
-        if is_concrete(table):
-            require_distributions("probabilities", np.moveaxis(np.asarray(table), 1, -1))
-        size = int(np.prod(np.shape(self.neighbours)))
-        for name, most in (("neighbours", table.shape[-1]), ("entering", size + 1)):
-            value = getattr(self, name)
-            if value is None or not is_concrete(value):
-                continue
-            host = np.asarray(value)
-            if host.dtype.kind not in "iu":
-                raise TypeError(f"{name} has dtype {host.dtype}: give integers")
-            require(
-                (host >= 0) & (host < most),
-                name,
-                host,
-                f"is not in 0..{most - 1}",
-                "use SparseTransitions.of",
-            )
-        if self.entering is not None and (
-            np.ndim(self.entering) != 2 or np.shape(self.entering)[1] != table.shape[-1]
-        ):
-            raise ValueError(
-                f"entering has shape {np.shape(self.entering)}: give (slot, {table.shape[-1]} states)"
-            )
+    predecessors: Any = None
 
     @classmethod
     def of(cls, successors: Any, probabilities: Any) -> SparseTransitions:
@@ -148,40 +174,59 @@ class SparseTransitions:
 
         A next state may be listed twice: its probabilities are added.
         """
-        (chances,) = read_reals(probabilities=probabilities)
+        (probs,) = read_reals(probabilities=probabilities)
         successors = _states("successors", successors, 3, "(state, action, slot)")
-        if successors.shape != chances.shape:
+        if successors.shape != probs.shape:
             raise ValueError(
-                f"probabilities has shape {chances.shape}, successors {successors.shape}: give one for each"
+                f"probabilities has shape {probs.shape}, successors {successors.shape}: give one for each"
             )
-        if is_concrete(chances):
-            require_distributions("probabilities", chances)
+        if is_concrete(probs):
+            require_distributions("probabilities", probs)
         if not is_concrete(successors):
-            return cls(jnp.transpose(successors, (1, 2, 0)), jnp.transpose(chances, (1, 2, 0)))
+            return cls(jnp.transpose(successors, (1, 2, 0)), jnp.transpose(probs, (1, 2, 0)))
         host = np.asarray(successors)
         num_states, num_actions, num_slots = host.shape
         union, slot = _distinct(host.reshape(num_states, -1))
         width = union.shape[1]
         if width > 2 * num_slots:
             lists = _with_predecessors(np.transpose(host, (1, 2, 0)))
-            return cls(lists[0], jnp.transpose(chances, (1, 2, 0)), lists[1])
+            return cls(lists[0], jnp.transpose(probs, (1, 2, 0)), lists[1])
         state, action, _ = np.indices(host.shape)
         place = (action, slot.reshape(host.shape), state)
-        merged: Any = jnp.zeros((num_actions, width, num_states), chances.dtype)
-        if is_concrete(chances):
-            added = np.zeros(merged.shape, chances.dtype)
-            np.add.at(added, place, np.asarray(chances))
+        merged: Any = jnp.zeros((num_actions, width, num_states), probs.dtype)
+        if is_concrete(probs):
+            added = np.zeros(merged.shape, probs.dtype)
+            np.add.at(added, place, np.asarray(probs))
             (merged,) = read_reals(probabilities=added)
         else:
-            merged = merged.at[place].add(chances)
+            merged = merged.at[place].add(probs)
         lists = _with_predecessors(union.T, np.arange(width)[:, None] <= slot.max(1))
         return cls(lists[0], merged, lists[1])
+
+    @classmethod
+    def deterministic(cls, next_state: Any) -> SparseTransitions:
+        """Transitions to next states (state, action), lists of one successor."""
+        after = _states("next_state", next_state, 2, "(state, action)")
+        if is_concrete(after):
+            neighbours, predecessors = _with_predecessors(np.asarray(after).T[:, None])
+        else:
+            neighbours, predecessors = after.T[:, None], None
+        # In single precision, which is exact, so that the precision of solutions is that of rewards.
+        ones = concretely(lambda xp, x: xp.ones(x.shape, np.float32), neighbours)
+        return cls(neighbours, ones, predecessors)
 
     @property
     def shape(self) -> tuple[int, int]:
         """Numbers of states and of actions."""
-        num_actions, _, num_states = self.probabilities.shape
+        num_actions, _, num_states = self.probabilities.shape[-3:]
         return num_states, num_actions
+
+    @property
+    def next_state(self) -> Array:
+        """Next states (state, action) of deterministic transitions, which have one each."""
+        if self.probabilities.shape[-2] != 1:
+            raise AttributeError("these transitions have several next states: use successors()")
+        return concretely(lambda xp, x: x[:, 0].T, self.neighbours)
 
     def expect(self, values: Array) -> Array:
         """Expected next values (..., state, action) of values (..., state)."""
@@ -193,33 +238,35 @@ class SparseTransitions:
         """Weights (..., state) one step after weights (..., state, action): the transpose of `expect`."""
         own = "a" if self.neighbours.ndim == 3 else ""
         moved = jnp.einsum(f"acs,...sa->...{own}cs", self.probabilities, weights, precision="highest")
-        return _gather_in(moved.reshape(*weights.shape[:-2], -1), self.neighbours, self.entering)
+        return _gather_in(moved.reshape(*weights.shape[:-2], -1), self.neighbours, self.predecessors)
 
     def probability(self, states: Any, actions: Any, next_states: Any, xp: Any = jnp) -> Any:
         """P of single transitions, in the shape that the indices broadcast to."""
-        states, actions = xp.broadcast_arrays(states, actions)
-        after, chance = self._after(states, actions, xp)
-        return xp.sum(xp.where(after == next_states[..., None], chance, 0), axis=-1)
+        after, probs = self._slots(states, actions, xp)
+        return xp.sum(xp.where(after == next_states[..., None], probs, 0), axis=-1)
 
     def draw(self, key: Array, states: Array, actions: Array) -> Array:
         """Next states after states and actions, in the shape that these broadcast to."""
-        after, chance = self._after(*jnp.broadcast_arrays(states, actions))
-        slot = jax.random.categorical(key, jnp.log(chance))
+        after, probs = self._slots(states, actions)
+        if after.shape[-1] == 1:
+            return after[..., 0]
+        slot = jax.random.categorical(key, jnp.log(probs))
         return jnp.take_along_axis(after, slot[..., None], axis=-1)[..., 0]
 
-    def _after(self, states: Any, actions: Any, xp: Any = jnp) -> tuple[Any, Any]:
+    def successors(self) -> tuple[np.ndarray, np.ndarray]:
+        """Next states and their probabilities, both (state, action, slot), on the host."""
+        num_states, num_actions = self.shape
+        return self._slots(np.arange(num_states)[:, None], np.arange(num_actions), np)
+
+    def _slots(self, states: Any, actions: Any, xp: Any = jnp) -> tuple[Any, Any]:
         """Next states (..., slot) and their probabilities."""
-        neighbours = xp.asarray(self.neighbours)
-        chance = xp.asarray(self.probabilities)[actions, :, states]
+        neighbours, (states, actions) = xp.asarray(self.neighbours), xp.broadcast_arrays(states, actions)
+        probs = xp.asarray(self.probabilities)[actions, :, states]
         if neighbours.ndim == 2:
-            return xp.moveaxis(neighbours[:, states], 0, -1), chance
-        return neighbours[actions, :, states], chance
+            return xp.moveaxis(neighbours[:, states], 0, -1), probs
+        return neighbours[actions, :, states], probs
 
-    def for_solvers(self) -> SparseTransitions:
-        """The transitions themselves, which have the methods of solvers."""
-        return self
-
-    def ahead(self, values: Array) -> Array:
+    def expected_next(self, values: Array) -> Array:
         """Expected next values (action, state) of values (state,)."""
         own = self.neighbours.ndim == 3
 
@@ -227,17 +274,17 @@ class SparseTransitions:
             after = values[self.neighbours[:, slot] if own else self.neighbours[slot][None]]
             return self.probabilities[:, slot] * after
 
-        return add_up(part, self.probabilities.shape[1])
+        return unrolled_sum(part, self.probabilities.shape[1])
 
-    def after(self, action: Any, values: Array) -> Array:
+    def expected_next_columns(self, action: Any, values: Array) -> Array:
         """Expected next values (state, column) of values (state, column) under one action."""
-        neighbours, chances = jnp.asarray(self.neighbours), jnp.asarray(self.probabilities)[action]
+        neighbours, probs = jnp.asarray(self.neighbours), jnp.asarray(self.probabilities)[action]
         neighbours = neighbours[action] if neighbours.ndim == 3 else neighbours
-        return add_up(lambda slot: chances[slot][:, None] * values[neighbours[slot]], len(chances))
+        return unrolled_sum(lambda slot: probs[slot][:, None] * values[neighbours[slot]], len(probs))
 
-    def excess(self) -> Array:
-        """By how much rows (action, state) sum to more than one."""
-        return _excess(self.probabilities.sum(1), self.probabilities.shape[1])
+    def row_sum_error(self) -> Array:
+        """What rows (action, state) sum to, minus one."""
+        return _row_sum_error(self.probabilities.sum(1), self.probabilities.shape[1])
 
     def chain(self, policy: Array) -> ListChain:
         """The Markov chain of states under a policy (action, state)."""
@@ -245,52 +292,8 @@ class SparseTransitions:
         if self.neighbours.ndim == 3:
             weights = (policy[:, None] * self.probabilities).reshape(-1, num_states)
         else:
-            weights = add_up(lambda a: policy[a][None] * self.probabilities[a], num_actions)
-        return ListChain(self.neighbours.reshape(-1, num_states), weights, self.entering)
-
-
-@model_object
-class DeterministicTransitions:
-    """Deterministic transitions.
-
-    Parameters
-    ----------
-    next_state : (state, action) integers.
-    """
-
-    next_state: Any
-
-    def __post_init__(self):
-        object.__setattr__(self, "next_state", _states("next_state", self.next_state, 2, "(state, action)"))
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Numbers of states and of actions."""
-        return self.next_state.shape
-
-    def expect(self, values: Array) -> Array:
-        """Values (..., state, action) of the next states, of values (..., state)."""
-        return values[..., self.next_state]
-
-    def probability(self, states: Any, actions: Any, next_states: Any, xp: Any = jnp) -> Any:
-        """One where the transition is the one that happens, else zero, in the shape that the indices broadcast to."""
-        return (xp.asarray(self.next_state)[states, actions] == next_states).astype(float)
-
-    def draw(self, key: Array, states: Array, actions: Array) -> Array:
-        """Next states after states and actions, in the shape that these broadcast to; the key is not used."""
-        return self.next_state[states, actions]
-
-    def for_solvers(self) -> SparseTransitions:
-        """The same as lists of successors, one to each state and action."""
-        if is_concrete(self.next_state):
-            return self._lists
-        neighbours = self.next_state.T[:, None]
-        return SparseTransitions(neighbours, jnp.ones(neighbours.shape, np.float32))
-
-    @functools.cached_property
-    def _lists(self) -> SparseTransitions:
-        neighbours, entering = _with_predecessors(np.asarray(self.next_state).T[:, None])
-        return SparseTransitions(neighbours, np.ones(neighbours.shape, np.float32), entering)
+            weights = unrolled_sum(lambda a: policy[a][None] * self.probabilities[a], num_actions)
+        return ListChain(self.neighbours.reshape(-1, num_states), weights, self.predecessors)
 
 
 def _entries(name: str, table: Any) -> list[Any]:
@@ -316,7 +319,7 @@ def _states(name: str, table: Any, ndim: int, axes: str) -> Array:
     return concretely(lambda xp, x: x, table)
 
 
-def _excess(sums: Array, count: int) -> Array:
+def _row_sum_error(sums: Array, count: int) -> Array:
     """Sums of `count` probabilities minus one, zero where that is rounding; its derivative is that of the sums.
 
     Multiplied by values of the size 1 / (1 - discount), rounding errors would make equal actions differ.
@@ -355,9 +358,9 @@ def _with_predecessors(neighbours: np.ndarray, used: Any = True) -> Any:
     return concretely(lambda xp, *made: made, neighbours.astype(np.int32), lists)
 
 
-def _gather_in(moved: Array, neighbours: Array, entering: Array | None) -> Array:
+def _gather_in(moved: Array, neighbours: Array, predecessors: Array | None) -> Array:
     """Sums (..., state) of the weights `moved` (..., place) that arrive along the flattened `neighbours`."""
-    if entering is not None:
-        return moved.at[..., entering].get(mode="fill", fill_value=0).sum(-2)
+    if predecessors is not None:
+        return moved.at[..., predecessors].get(mode="fill", fill_value=0).sum(-2)
     nothing = jnp.zeros((*moved.shape[:-1], neighbours.shape[-1]), moved.dtype)
     return nothing.at[..., neighbours.reshape(-1)].add(moved)

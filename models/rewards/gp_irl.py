@@ -32,17 +32,16 @@ from ethogram.models.arguments import concretely, is_concrete, require_integer, 
 from ethogram.models.conjugate_model import Entries, Exportable
 from ethogram.models.data.metadata import Metadata
 from ethogram.models.data.trajectories import Trajectories
-from ethogram.models.mdps.mdp import MDP
-from ethogram.models.mdps.policy_values import read_interest
-from ethogram.models.mdps.soft_policy import (
-    ActionCounts,
-    SoftPolicy,
+from ethogram.models.mdps.demonstrations import (
     demonstration_counts,
     demonstration_value,
     num_experts,
     read_demonstrations,
 )
-from ethogram.models.mdps.soft_values import SoftSolution, soft_values
+from ethogram.models.mdps.mdp import MDP
+from ethogram.models.mdps.soft_policy import ActionCounts, SoftPolicy
+from ethogram.models.mdps.tabular import require_discounted
+from ethogram.models.mdps.values import SoftSolution, soft_values
 from ethogram.models.model_object import model_object, static_field
 from ethogram.models.printing import short_repr
 from ethogram.models.rewards import intent_chain
@@ -171,7 +170,7 @@ class GPIRL(Exportable):
     def __post_init__(self):
         if not isinstance(self.mdp, MDP):
             raise TypeError(f"mdp is {type(self.mdp).__name__}: give an MDP")
-        read_interest(self.mdp)
+        require_discounted(self.mdp)
         object.__setattr__(self, "features", read_features_of(self.mdp, self.features))
         object.__setattr__(self, "noise", read_prior("noise", self.noise, ((),)))
         family, conditional = read_family(self.family, self.conditional, self.num_points)

@@ -19,8 +19,8 @@ from numpy.typing import ArrayLike
 from ethogram.models.arguments import read_features, require_integer, require_key, require_one_of
 from ethogram.models.data.state_action_steps import read_steps
 from ethogram.models.data.trajectories import Trajectories
+from ethogram.models.mdps.demonstrations import demonstration_counts
 from ethogram.models.mdps.mdp import MDP
-from ethogram.models.mdps.soft_policy import demonstration_counts
 
 __all__ = ["representative_points", "select_inducing_points"]
 

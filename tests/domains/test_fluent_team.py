@@ -109,8 +109,7 @@ def test_the_expert_answers_as_the_planner_and_by_the_state_alone(planner):
 def test_demonstrations_are_the_episodes(planner):
     team = FluentTeam(planner.problem)
     shown = play_episodes(FluentWorld(planner.problem), planner, 2, progress_bar=False)
-    data = team.demonstrations(shown)
-    states, actions, lengths = team.replay(data)
+    states, actions, lengths = team.demonstrations(shown)
     np.testing.assert_array_equal(lengths, [12, 12])
     for game in range(2):
         for time in range(12):

@@ -15,7 +15,7 @@ from scipy import stats
 
 from ethogram.domains import objectworld
 from ethogram.models.data.trajectories import check
-from ethogram.models.mdps.soft_values import soft_values
+from ethogram.models.mdps.values import soft_values
 
 STORED = "gp_irl/objectworld16_seed{}.npz"
 PARTS = ("", "transfer0_", "transfer1_", "transfer2_", "transfer3_")

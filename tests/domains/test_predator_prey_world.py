@@ -8,6 +8,7 @@ import pytest
 
 from ethogram.domains import predator_prey
 from ethogram.domains.predator_prey_world import PredatorPreyExperts, PredatorPreyWorld
+from ethogram.inference.imitation import role_trajectories
 
 SIZE = 5
 
@@ -61,22 +62,24 @@ def test_features_are_the_short_way_from_the_prey_by_role():
     np.testing.assert_array_equal(features[0, 1], own[[1, 3, 0, 2]].ravel())  # role 0: mates of roles 1, 2, 3
 
 
-def test_demonstrations_are_replayed_and_recorded_as_they_were(recorded):
+def test_demonstrations_are_the_games_and_the_role_model_observes_their_symbols(recorded):
     data, games = recorded
     world = PredatorPreyWorld(SIZE)
-    states, actions, lengths = world.replay(data)
+    demonstrations = world.demonstrations(data)
+    states, actions, lengths = demonstrations
     inside = np.arange(actions.shape[1]) < lengths[:, None]
     relative = (games.positions[:, :-1] - games.positions[:, :-1, 4:]) % SIZE
     np.testing.assert_array_equal(states[inside], relative[:, : states.shape[1]][inside])
     np.testing.assert_array_equal(lengths, games.lengths)
-    again = world.record(states, actions, lengths)
-    for one, two in zip(jax.tree.leaves(again), jax.tree.leaves(data), strict=True):
-        np.testing.assert_array_equal(one, two)
+    again = role_trajectories(world, demonstrations, data.metadata)
+    for field in ("actions", "lengths", "observed", "agent", "group", "metadata"):
+        np.testing.assert_array_equal(getattr(again, field), getattr(data, field))
+    np.testing.assert_array_equal(again.observations[data.observed], data.observations[data.observed])
 
 
 def test_experts_answer_as_they_played(recorded):
     data, games = recorded
-    states, actions, lengths = PredatorPreyWorld(SIZE).replay(data)
+    states, actions, lengths = PredatorPreyWorld(SIZE).demonstrations(data)
     game, time = np.nonzero(np.arange(actions.shape[1]) < lengths[:, None])
     experts = PredatorPreyExperts(games.roles, SIZE)
     np.testing.assert_array_equal(experts(states[game, time], game), actions[game, time])
@@ -87,13 +90,13 @@ def test_other_boards_and_data_are_refused(recorded):
     with pytest.raises(ValueError, match="size is 2"):
         PredatorPreyWorld(2)
     with pytest.raises(ValueError, match="on a board of size 3"):
-        PredatorPreyWorld(3).replay(data)
+        PredatorPreyWorld(3).demonstrations(data)
     with pytest.raises(ValueError, match=r"data\.states or data\.actions is None"):
-        PredatorPreyWorld(SIZE).replay(data._replace(states=None))
+        PredatorPreyWorld(SIZE).demonstrations(data._replace(states=None))
     gap = np.array(data.states)
     gap[5, 1] = -1
     with pytest.raises(ValueError, match=r"data\.states of sequence 5 is -1 at step 1"):
-        PredatorPreyWorld().replay(data._replace(states=gap))
+        PredatorPreyWorld().demonstrations(data._replace(states=gap))
     for roles, message in [
         (np.zeros(5, int), r"roles is int64 of shape \(5,\): give integers, 4 for each game"),
         (np.array([0, 1, 2, 4]), r"roles is in 0\.\.4: give 0 to 3"),

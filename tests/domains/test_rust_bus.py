@@ -10,7 +10,7 @@ import pytest
 from scipy.stats import norm
 
 from ethogram.domains import rust_bus
-from ethogram.models.mdps.soft_values import soft_values
+from ethogram.models.mdps.values import soft_values
 
 STORED = "gp_irl/zurcher_group4_mdp.npz"
 

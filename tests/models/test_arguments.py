@@ -25,7 +25,7 @@ from ethogram.models.arguments import (
 from ethogram.models.choices.decisions import Decisions
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.mdps.mdp import MDP
-from ethogram.models.mdps.soft_values import soft_values
+from ethogram.models.mdps.values import soft_values
 
 NAN = float("nan")
 

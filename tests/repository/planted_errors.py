@@ -211,9 +211,9 @@ PLANTED = (
             "memory = jnp.where(sync, memory, memory)",
             "inference/imitation/test_motion.py inference/imitation"),
     # roll-outs of the first round are too long
-    Planted("lengths_of_segments", "imitation", "inference/imitation/rounds.py",
-            "round((horizon - 1) * (number - 1) / max(rounds - 1, 1))",
-            "round((horizon - 1) * number / rounds)",
+    Planted("lengths_of_segments", "imitation", "inference/imitation/imitate.py",
+            "round((run.horizon - 1) * (number - 1) / max(run.rounds - 1, 1))",
+            "round((run.horizon - 1) * number / run.rounds)",
             "inference/imitation/test_imitate.py inference/imitation"),
 )
 # fmt: on

@@ -123,7 +123,7 @@ REFRESH = _by_algorithm("num_steps", "restarts") | {  # the chains start after t
     "checkpoint": _optional(lambda name, value: check_path(value)),
 }
 IMITATION = _by_algorithm(
-    "policy", "world", "expert", "rounds", "horizon", "choose", "evaluation_games", "fit_steps", "restarts",
+    "policy", "world", "expert", "rounds", "horizon", "deterministic", "evaluation_games", "fit_steps", "restarts",
     "checkpoint",
 )  # fmt: skip
 SAMPLING = {
@@ -152,7 +152,7 @@ MODE = _by_algorithm(
     "hyper", "start", "num_steps", "num_draws", "num_evaluations", "num_restarts", "tol", "checkpoint",
 )  # fmt: skip
 REWARD = _by_algorithm("prior") | MODE
-MAX_ENTROPY = _by_algorithm("features", "horizon", "penalty", "num_steps", "step_size")
+MAX_ENTROPY = _by_algorithm("features", "horizon", "penalty", "num_steps")
 QUERY = _by_algorithm("time_limit", "max_steps", "callback", "clock", "most_cells", "smoothed_score")
 
 

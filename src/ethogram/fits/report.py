@@ -175,8 +175,7 @@ def _outcome(found: Any) -> str:
         elbo = f"ELBO {float(found.elbo[-1]):.2f} nats, the best of {len(found.restart_elbos)} starts"
         return f"{end}; {elbo}.{_about_truncation(found.posterior)}"
     if hasattr(found, "policies"):
-        failed = f"{100 * found.failure[-1]:.0f} % of the fresh games of the last of {len(found.failure)} rounds failed"
-        return f"{failed}; {found.steps[-1]:.1f} steps per game, loss {found.loss[-1]:.4g}."
+        return found.outcome
     if hasattr(found, "proved_optimal"):
         proof = "proved optimal" if found.proved_optimal else f"upper bound {found.upper_bound:.3f}"
         return f"Log probability {found.log_probability:.3f} ({found.kind}), {proof}."

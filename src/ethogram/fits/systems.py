@@ -330,7 +330,7 @@ def _predict_policies(fit: Any, data: Any) -> Any:
 
 
 def _reward_log_densities(fit: Any, data: Any, num_draws: int) -> tuple[np.ndarray, np.ndarray]:
-    from ethogram.models.mdps.soft_policy import num_experts, read_demonstrations
+    from ethogram.models.mdps.demonstrations import num_experts, read_demonstrations
 
     fit.model.check(data)
     experts, fitted = num_experts(data), num_experts(fit.data)

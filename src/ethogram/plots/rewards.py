@@ -118,14 +118,8 @@ def grid_cells(mdp: Any, grid: tuple[int, int] | None = None) -> np.ndarray | No
 
 def _moves(transitions: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """States, actions and other states that follow with the largest probability."""
-    if hasattr(transitions, "next_state"):
-        reached = np.asarray(transitions.next_state)
-    elif hasattr(transitions, "neighbours"):
-        chance = np.asarray(transitions.probabilities)
-        neighbours = np.broadcast_to(np.asarray(transitions.neighbours), chance.shape)
-        reached = np.take_along_axis(neighbours, chance.argmax(1)[:, None], 1)[:, 0].T
-    else:
-        reached = np.asarray(transitions.probabilities).argmax(-1)
+    successors, probs = transitions.successors()
+    reached = np.take_along_axis(successors, probs.argmax(-1)[..., None], -1)[..., 0]
     state, action = np.nonzero(reached != np.arange(len(reached))[:, None])
     return state, action, reached[state, action]
 

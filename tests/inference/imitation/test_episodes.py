@@ -80,7 +80,7 @@ def test_recordings_of_a_parallel_environment_can_be_imitated(line):
         for g, k in zip((0, 2), kept.lengths[[0, 2]], strict=True)
     ]
     again = team_from_episodes(recorded, group=[2, 9])
-    replay = world.replay(again)
+    replay = world.demonstrations(again)
     np.testing.assert_array_equal(replay.lengths, kept.lengths[::2])
 
 

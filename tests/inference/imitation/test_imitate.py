@@ -8,8 +8,8 @@ import pytest
 
 import ethogram
 from ethogram.inference.conjugate import ConjugatePosterior, ConjugateResult
-from ethogram.inference.imitation import imitate
-from ethogram.inference.imitation.roll_outs import roll_out
+from ethogram.inference.imitation import Demonstrations, imitate
+from ethogram.inference.imitation.roll_outs import joint_actions, roll_out
 
 HORIZON = 8
 SHORT = {"rounds": 1, "horizon": HORIZON, "evaluation_games": 20, "progress_bar": False}
@@ -41,19 +41,25 @@ def learned(ring, made, model):
 
 
 def test_with_known_roles_the_roll_outs_are_the_experts_games(ring, made):
-    data, roles, (_, _, lengths) = made
+    data, roles, _ = made
     result = imitate(
         KEY, roles.ravel(), ring.Majority(), ring.Ring(), data, expert=ring.RingExperts(roles), **SHORT
     )
-    np.testing.assert_array_equal(result.rolled.lengths, lengths.repeat(2))
-    for field in ("states", "actions", "observations"):
-        for mine, theirs in zip(getattr(result.rolled, field), getattr(data, field), strict=True):
-            size = min(len(mine), len(theirs))
-            np.testing.assert_array_equal(mine[:size], theirs[:size])
+    first = result.rolled.observations[:, 0, 0].reshape(-1, 2) // 3
+    shown = (
+        np.arange(len(first)) % 2 == 1
+    )  # every other game begins as it was demonstrated, the others at fresh cells
+    np.testing.assert_array_equal(first[shown], data.states[:, 0].reshape(-1, 2)[shown])
+    assert (first[~shown] != data.states[:, 0].reshape(-1, 2)[~shown]).any()
+    expected = ring.trajectories(*ring.play_experts(first, roles))
+    for field in ("lengths", "observed", "actions", "agent", "group"):
+        np.testing.assert_array_equal(getattr(result.rolled, field), getattr(expected, field))
+    seen = result.rolled.observed
+    np.testing.assert_array_equal(result.rolled.observations[seen], expected.observations[seen])
     assert result.loss.tolist() == [0] and result.failure.tolist() == [0]
     np.testing.assert_array_equal(result.role.reshape(-1, 2), roles)
     # Fresh games end when experts of both roles would.
-    first = np.asarray(result.played.states)[:, 0].reshape(-1, 2)
+    first = result.played.observations[:, 0, 0].reshape(-1, 2) // 3
     for game, cells in enumerate(first):
         steps = [ring.play_experts(cells[None], np.array([order]))[2][0] for order in ([0, 1], [1, 0])]
         assert result.game_steps[0, game] in steps
@@ -78,7 +84,7 @@ def test_the_expert_is_asked_at_the_states_of_the_roll_outs_each_once(learned):
     states, games = experts.asked[-1]
     lengths = np.asarray(result.rolled.lengths)[::2]
     np.testing.assert_array_equal(games, np.repeat(np.arange(len(lengths)), lengths))
-    visited = np.asarray(result.rolled.states).reshape(len(lengths), 2, -1).swapaxes(1, 2)
+    visited = (result.rolled.observations[..., 0] // 3).reshape(len(lengths), 2, -1).swapaxes(1, 2)
     inside = np.arange(visited.shape[1]) < lengths[:, None]
     np.testing.assert_array_equal(states, visited[inside])
 
@@ -159,6 +165,17 @@ def test_shuffled_roles_give_the_majority_policy(ring, made):
     assert result.failure[0] > 0.2 and np.isnan(result.policy_role).all() and result.fit is None
 
 
+def rolled_from(world, policies, roles, start, limits):
+    rng = np.random.default_rng(0)
+    return roll_out(
+        world,
+        lambda state, game: joint_actions(world, policies, roles[game], state, rng),
+        start,
+        rng,
+        limits,
+    )
+
+
 def test_team_mates_are_seen_where_the_roll_out_took_them(ring):
     """Policies that leave the demonstrations see each other's roll-outs, not what was demonstrated."""
 
@@ -171,7 +188,7 @@ def test_team_mates_are_seen_where_the_roll_out_took_them(ring):
 
     both = [Follower(), Follower()]
     start = np.array([[1, 2]])
-    rolled = roll_out(ring.Ring(), both, np.array([[1, 0]]), start, np.random.default_rng(0), np.array([3]))
+    rolled = rolled_from(ring.Ring(), both, np.array([[1, 0]]), start, np.array([3]))
     np.testing.assert_array_equal(rolled.states[0], [[1, 2], [2, 3], [3, 4]])
     np.testing.assert_array_equal(np.concatenate(both[1].seen), [[1, 2], [2, 3], [3, 4]])
     np.testing.assert_array_equal(np.concatenate(both[0].seen), [[2, 1], [3, 2], [4, 3]])
@@ -183,7 +200,7 @@ def test_finished_games_stop_and_others_go_on(ring):
     still.table, right.table = {}, {(float(cell),): np.array([0, 0, 1.0]) for cell in range(6)}
     start = np.array([[0, 2], [0, 1]])
     roles = np.array([[0, 1], [0, 1]])
-    rolled = roll_out(ring.Ring(), [still, right], roles, start, np.random.default_rng(0), np.array([5, 5]))
+    rolled = rolled_from(ring.Ring(), [still, right], roles, start, np.array([5, 5]))
     assert rolled.lengths.tolist() == [1, 2] and rolled.reached.all()
     assert rolled.actions[:, :, 1].tolist() == [[2, 0], [2, 2]]
 
@@ -217,14 +234,8 @@ class Plane:
     def observe(self, roles, state):
         return np.concatenate([state, np.ones_like(state)], axis=-1)
 
-    def replay(self, data):
-        places = np.asarray(data.observations).reshape(-1, 2, data.observations.shape[1], 1).swapaxes(1, 2)
-        lengths = np.asarray(data.lengths)[::2] - 1
-        return places[:, :-1], np.diff(places, axis=1), lengths
-
-    def record(self, states, actions, lengths):
-        rows = [states[game, :n, agent] for game, n in enumerate(lengths) for agent in range(2)]
-        return ethogram.Trajectories.from_list(rows, group=np.repeat(np.arange(len(lengths)), 2))
+    def role_features(self, state, actions):
+        return state
 
 
 class LeastSquares:
@@ -245,8 +256,8 @@ def test_actions_may_be_vectors_of_reals():
     places = [rng.normal(size=(10, 2)) * 5]
     for _ in range(6):
         places.append((places[-1] + Plane.targets[roles]) / 2)
-    rows = np.stack(places, axis=-1).reshape(20, 7, 1)
-    data = ethogram.Trajectories.from_list(list(rows), group=np.repeat(np.arange(10), 2))
+    places = np.stack(places, axis=1)[..., None]
+    data = Demonstrations(places[:, :-1], np.diff(places, axis=1), np.full(10, 6))
 
     def expert(state, game):
         return (Plane.targets[roles[game]][..., None] - state) / 2
@@ -290,13 +301,14 @@ def test_a_run_that_was_cut_short_goes_on_to_the_same_result(ring, made, tmp_pat
 
     whole = run(Breaking(ring.Ring(), 99, None))
     with pytest.raises(type(error)) as caught:
-        run(Breaking(ring.Ring(), 3, error), checkpoint=path)
+        run(Breaking(ring.Ring(), 6, error), checkpoint=path)  # two resets per round
     if isinstance(error, ValueError):
         assert caught.value.__notes__ == ["in round 3 of 3"]
     resumed_world = Breaking(ring.Ring(), 99, None)
     resumed = run(resumed_world, checkpoint=path)
-    assert resumed_world.left == 98  # one round was left to do
-    again = run(Breaking(ring.Ring(), 1, AssertionError), checkpoint=path)
+    assert resumed_world.left == 97  # one round was left to do
+    with pytest.warns(UserWarning, match="all 3 rounds were in the checkpoint, .* trained again"):
+        again = run(Breaking(ring.Ring(), 1, AssertionError), checkpoint=path)
     for other in (resumed, again):
         for name in ("failure", "steps", "loss", "reached", "game_steps", "role", "role_probability"):
             np.testing.assert_array_equal(getattr(other, name), getattr(whole, name))
@@ -384,13 +396,13 @@ def test_one_way_in_gives_the_same_imitation(ring, made, model, tmp_path):
     key_fit, _ = jax.random.split(KEY)
     plain = imitate(key_fit, model, ring.Majority(), ring.Ring(), data, **settings)
     np.testing.assert_array_equal(found.result.loss, plain.loss)
-    np.testing.assert_array_equal(found.predict().states, plain.rolled.states)
+    np.testing.assert_array_equal(found.predict().observations, plain.rolled.observations)
     assert (
         found.states().path.shape == data.observed.shape and found.draws(3).sites["probability"].shape[1] == 3
     )
     assert [axes.get_xlabel() for axes in found.plot().axes[:2]] == ["round", "round"]
     page = found.report(tmp_path / "page.html").read_text("utf-8")
-    assert "of the fresh games of the last of 1 rounds failed" in page
+    assert "0 % of the 20 fresh games of the last of 1 rounds failed" in page
     assert found.summary().index[0].startswith("probability[")
     for wrong, message in (
         (lambda: found.save(tmp_path / "fit"), "policies are objects of other libraries"),
@@ -408,3 +420,32 @@ def test_without_an_expert_segments_of_the_first_round_are_single_steps(ring, ma
     data, roles, (_, _, lengths) = made
     result = imitate(KEY, roles.ravel(), ring.Majority(), ring.Ring(), data, **SHORT)
     assert result.rolled.lengths.tolist() == [1] * (2 * lengths.sum())
+
+
+def test_loss_is_measured_at_fresh_states_too(ring, made):
+    """Policies that know the first states of two demonstrations by heart, and nothing else, are asked elsewhere."""
+    _, roles, games = made
+    world, few = ring.Ring(), Demonstrations(*(part[:2] for part in games))
+
+    class ByHeart(ring.Majority):
+        def predict(self, X):
+            return np.where(np.isin(X[:, 0], self.X[:, 0]), super().predict(X), 0)
+
+    settings = SHORT | {"rounds": 4, "horizon": 4, "evaluation_games": 200}
+    result = imitate(
+        KEY, roles[:2].ravel(), ByHeart(2), world, few, expert=ring.RingExperts(roles[:2]), **settings
+    )
+    assert result.failure[0] > 0.5 and result.loss[0] > 0
+    assert result.failure[-1] < result.failure[0]
+    assert repr(result).startswith(
+        f"{100 * result.failure[-1]:.0f} % of the 200 fresh games of the last of 4 rounds"
+    )
+
+
+def test_a_single_demonstration_begins_afresh_in_every_round(ring, made):
+    _, roles, games = made
+    experts = ring.RingExperts(roles[:1])
+    one = Demonstrations(*(part[:1] for part in games))
+    imitate(KEY, roles[0], ring.Majority(), ring.Ring(), one, expert=experts, **SHORT | {"rounds": 6})
+    begun = {tuple(states[0].tolist()) for states, _ in experts.asked}
+    assert len(begun) > 2

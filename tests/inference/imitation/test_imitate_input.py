@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import ethogram
+from ethogram.inference.imitation import Demonstrations
 
 KEY = jax.random.key(0)
 SHORT = {"rounds": 1, "horizon": 8, "evaluation_games": 5, "progress_bar": False}
@@ -66,10 +67,10 @@ def test_policies_have_their_methods(ring, run):
         run(policy=Mute)
     with pytest.raises(TypeError, match="takes no sample_weight"):
         run(policy=Unweighted())
-    with pytest.raises(TypeError, match="choose='sample' needs"):
-        run(choose="sample")
-    with pytest.raises(ValueError, match="choose must be 'mode' or 'sample', not 'best'"):
-        run(choose="best")
+    with pytest.raises(TypeError, match="deterministic=False needs"):
+        run(deterministic=False)
+    with pytest.raises(TypeError, match="deterministic must be True or False, not 'no'"):
+        run(deterministic="no")
 
 
 @pytest.mark.parametrize(
@@ -116,7 +117,7 @@ def test_probabilities_of_policies_are_checked(ring, run):
     with pytest.raises(ValueError, match="do not sum to one"):
         run(policy=Unequal)
     assert set(np.unique(run(policy=Good).played.actions)) <= {-1, 2}  # the mode, of classes_
-    drawn = np.asarray(run(policy=Good, choose="sample", evaluation_games=200).played.actions)
+    drawn = np.asarray(run(policy=Good, deterministic=False, evaluation_games=200).played.actions)
     assert np.mean(drawn[drawn >= 0] == 2) == pytest.approx(0.75, abs=0.05)
 
 
@@ -127,7 +128,7 @@ def changed(ring, **methods):
 
 
 def test_worlds_have_their_methods(ring, run):
-    with pytest.raises(TypeError, match="without reset, step, observe, replay, record"):
+    with pytest.raises(TypeError, match="without reset, step, observe, role_features"):
         run(world=object())
     with pytest.raises(TypeError, match="world is the class Ring: give an object of it"):
         run(world=ring.Ring)
@@ -156,25 +157,34 @@ def test_answers_of_worlds_are_checked(ring, run):
     def flat(self, roles, state):
         return state
 
+    def flat_features(self, state, actions):
+        return state
+
     def illegal(self, data):
-        return toy.replay(data)._replace(actions=toy.replay(data).actions + 3)
+        return toy.demonstrations(data)._replace(actions=toy.demonstrations(data).actions + 3)
 
     def longer(self, data):
-        return toy.replay(data)._replace(lengths=toy.replay(data).lengths + 1)
+        return toy.demonstrations(data)._replace(lengths=toy.demonstrations(data).lengths + 7)
+
+    def fewer(self, data):
+        return Demonstrations(*(part[1:] for part in toy.demonstrations(data)))
 
     cases = [
         ({"observe": nan_features}, r"world\.observe returned nan for game \d+, agent \d, feature 0"),
         ({"observe": flat}, r"world\.observe returned shape \(\d+, 2\)"),
-        ({"step": nan_state}, r"world\.step returned nan in its state"),
-        ({"step": between_cells}, r"world\.step returned a state of float64 after one of int"),
+        ({"step": nan_state}, r"world\.step gave nan in its state"),
+        ({"step": between_cells}, r"world\.step returned a state of float64, others are int"),
         ({"step": short_goals}, r"world\.step returned goals as float64"),
         ({"observe": lambda self, roles, state: [[1, 2], [3]]}, r"world\.observe returned has rows of different"),
-        ({"replay": illegal}, r"world\.replay returned action [345] at row 0"),
-        ({"replay": longer}, r"world\.replay returned lengths"),
+        ({"role_features": flat_features}, r"world\.role_features returned shape \(\d+, 2\)"),
+        ({"demonstrations": illegal}, r"world\.demonstrations gave action [345] at row 0"),
+        ({"demonstrations": longer}, r"lengths of world\.demonstrations are in \d+\.\.\d+: give 1 to 3"),
+        ({"demonstrations": fewer}, r"world\.demonstrations has 11 games, data has 12 groups"),
+        ({"demonstrations": None}, r"Changed has no demonstrations\(data\), which reads them"),
         ({"reset": lambda self, rng, n: np.zeros((n + 1, 2), int)}, r"world\.reset returned a state"),
-        ({"reset": nowhere}, r"world\.reset returned nan in its state at \[0, 0\]"),
-        ({"reset": lambda self, rng, n: None}, r"world\.reset returned the state None: give arrays"),
-        ({"num_actions": 2}, r"world\.replay returned action 2"),
+        ({"reset": nowhere}, r"world\.reset gave nan in its state at \[0, 0\]"),
+        ({"reset": lambda self, rng, n: None}, r"world\.reset gave the state None: give arrays"),
+        ({"num_actions": 2}, r"world\.demonstrations gave action 2"),
     ]  # fmt: skip
     for methods, message in cases:
         with pytest.raises((ValueError, TypeError), match=message):
@@ -185,7 +195,7 @@ def test_answers_of_experts_are_kept_whatever_type_the_demonstrations_have(ring,
     """Action 200 is none that 8 bits can hold."""
 
     def narrow(self, data):
-        games = ring.Ring().replay(data)
+        games = ring.Ring().demonstrations(data)
         return games._replace(actions=games.actions.astype(np.int8))
 
     class Remembers(ring.Majority):
@@ -196,7 +206,7 @@ def test_answers_of_experts_are_kept_whatever_type_the_demonstrations_have(ring,
             return np.zeros(len(X), int)
 
     answers = {"expert": lambda state, game: np.full(state.shape, 200), "rounds": 2}
-    found = run(world=changed(ring, replay=narrow, num_actions=201), policy=Remembers, **answers)
+    found = run(world=changed(ring, demonstrations=narrow, num_actions=201), policy=Remembers, **answers)
     assert max(found.policies[0].seen) == 200 and min(found.policies[0].seen) >= 0
 
 
@@ -223,12 +233,12 @@ def test_answers_of_experts_are_checked(run):
     with pytest.raises(TypeError, match="expert is int"):
         run(expert=3)
     for answer, message in [
-        (lambda state, game: np.zeros(len(game), int), r"expert returned actions as int64 of shape \(\d+,\)"),
+        (lambda state, game: np.zeros(len(game), int), r"expert gave actions as int64 of shape \(\d+,\)"),
         (
             lambda state, game: np.full(state.shape, 7),
-            "expert returned action 7 at row 0, agent 0: legal are 0 to 2",
+            "expert gave action 7 at row 0, agent 0: legal are 0 to 2",
         ),
-        (lambda state, game: np.full(state.shape, np.nan), "expert returned actions as float64"),
+        (lambda state, game: np.full(state.shape, np.nan), "expert gave actions as float64"),
     ]:
         with pytest.raises(ValueError, match=message):
             run(expert=answer)
@@ -245,7 +255,9 @@ def test_groups_are_games_of_the_agents_of_the_world(made, run):
         lengths[0] -= 1
         observed = np.arange(data.observed.shape[1]) < lengths[:, None]
         run(data=data._replace(lengths=lengths, observed=observed))
-    with pytest.raises(TypeError, match="data is list: give Trajectories"):
+    with pytest.raises(
+        TypeError, match=r"data is list: give Demonstrations\(states, actions, lengths\), or Trajectories"
+    ):
         run(data=[])
 
 

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 
-from ethogram.inference.imitation import PettingZooState, PettingZooWorld, imitate
+from ethogram.inference.imitation import PettingZooState, PettingZooWorld, imitate, role_trajectories
 from ethogram.inference.imitation.world import check_world, take
 
 SEEDS = np.arange(30)
@@ -78,14 +78,14 @@ def test_demonstrations_are_replayed_exactly_and_end_at_the_goal(line, world):
     assert data.metadata.agent_names == ("left", "right")
     np.testing.assert_array_equal(data.group, np.repeat(SEEDS, 2))
     assert data.lengths.min() < 12
-    replay = world.replay(data)
+    replay = world.demonstrations(data)
     for game, length in enumerate(replay.lengths):
         path = straight(line, int(SEEDS[game]), replay.actions[game, :length])
         np.testing.assert_array_equal(replay.states.observations[game, :length], path[:-1])
         left, right, prey = path[-1][0, [0, 1, 2]]
         assert length == 12 or {left, right} == {prey - 1, prey + 1}
     fresh = PettingZooWorld(line.Line, 12, agents=["left", "right"], others=line.moving)
-    again = fresh.record(replay.states, replay.actions, replay.lengths)
+    again = role_trajectories(fresh, replay, data.metadata)
     for one, two in zip(
         jax.tree.leaves(again._replace(group=data.group)), jax.tree.leaves(data), strict=True
     ):
@@ -126,7 +126,7 @@ def test_real_valued_actions_are_clipped_and_recorded_last(line):
     data = world.demonstrate([3, 1], lambda state, game: np.full((len(game), 2, 1), 4.0), 5)
     assert data.actions is None and data.observations.shape[2] == 4
     assert (data.observations[:, 0, 3] == 4).all()
-    replay = world.replay(data)
+    replay = world.demonstrations(data)
     assert replay.states.actions[:, -1, 0].max() == 1 and replay.actions.shape[2:] == (2, 1)
     with pytest.raises(ValueError, match=r"actions have shape \(2, 2\) for each game"):
         world.step(NOTHING, world.reset(NOTHING, 1), np.zeros((1, 2, 2)))
@@ -232,13 +232,13 @@ def test_environments_that_their_seed_does_not_determine_are_refused(line, world
         loose.step(NOTHING, state, np.ones((6, 2), int))  # its environments have gone on
     data = world.demonstrate(SEEDS, line.Experts(ROLES), 12)
     with pytest.raises(ValueError, match=r"data\.group must be the seed"):
-        world.replay(data._replace(group=data.group + 1))
+        world.demonstrations(data._replace(group=data.group + 1))
     with pytest.raises(ValueError, match=r"data\.agent has another order"):
-        world.replay(data._replace(agent=1 - data.agent))
+        world.demonstrations(data._replace(agent=1 - data.agent))
     actions = np.array(data.actions)
     actions[np.arange(len(actions)), data.lengths - 1] = -1
     with pytest.raises(ValueError, match="last='drop'"):
-        world.replay(data._replace(actions=actions))
+        world.demonstrations(data._replace(actions=actions))
     for seeds in ([1, 1], [-1], [0.5], []):
         with pytest.raises(ValueError, match="seeds is"):
             world.demonstrate(seeds, line.Experts(ROLES), 5)
@@ -249,8 +249,8 @@ def test_environments_that_their_seed_does_not_determine_are_refused(line, world
     [
         (lambda time: np.full(3, np.nan), "the observation of 'left' is .*nan"),
         (lambda time: "far", "the observation of 'left' is .*far"),
-        (lambda time: [0, 0, 0] if time == 0 else [0.5, 0, 0], "seed 1 observes float64 .* int64"),
-        (lambda time: np.zeros(3 + time), r"shape \(2, 4\) after 1 joint actions, and float64 \(2, 3\) before"),
+        (lambda time: [0, 0, 0] if time == 0 else [0.5, 0, 0], "observations are float64 .* int64"),
+        (lambda time: np.zeros(3 + time), r"shape \(2, 4\) after a joint action, and float64 \(2, 3\) before"),
     ],
 )  # fmt: skip
 def test_observations_are_finite_and_of_one_kind(line, observed, message):
@@ -274,7 +274,7 @@ def test_answers_of_functions_are_checked(line, unchecked):
     answers(r"goal returned bool of shape \(2,\): give True or False", goal=lambda seen, rewards: rewards > 0)
     answers("goal returned float64", goal=lambda seen, rewards: np.nan)
     answers(
-        r"role_features returned nan at step 0, agent 0, feature 0",
+        r"role_features returned nan for game 0, agent 0, feature 0",
         role_features=lambda seen, acted: seen * np.nan,
     )
     world = unchecked("pettingzoo_world").PettingZooWorld(line.Line, 5, others=line.still)
@@ -300,7 +300,7 @@ def test_experts_answer_as_many_numbers_as_the_demonstrations_have(line):
             return np.zeros((len(X), 1))
 
     call = {"rounds": 1, "horizon": 3, "evaluation_games": 2, "progress_bar": False, "roles": "shuffled"}
-    with pytest.raises(ValueError, match=r"expert returned actions of \(3,\) numbers, .* have \(1,\)"):
+    with pytest.raises(ValueError, match=r"expert gave actions of \(3,\) numbers, .* have \(1,\)"):
         imitate(
             jax.random.key(0),
             None,
@@ -341,6 +341,6 @@ def test_predators_of_simple_tag_chase_an_agent_with_a_policy_of_its_own():
     )
     data = world.demonstrate(np.arange(4), chase, 20)
     assert (data.lengths < 20).any()
-    assert isinstance(world.replay(data).states, PettingZooState)  # compared with what was observed
+    assert isinstance(world.demonstrations(data).states, PettingZooState)  # compared with what was observed
     with pytest.raises(ValueError, match="observations of sizes"):
         PettingZooWorld(lambda: tag.parallel_env(), 5).reset(NOTHING, 1)

@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 
-from ethogram.inference.imitation import Replay, sequences_of_games
+from ethogram.inference.imitation import Demonstrations, sequences_of_games
 from ethogram.models.data.trajectories import Trajectories
 
 CELLS, MOVES = 6, np.array([0, -1, 1])
@@ -37,13 +37,13 @@ class Ring:
     def observe(self, roles, state):
         return np.stack([state, state[:, ::-1]], axis=-1)
 
-    def replay(self, data):
+    def role_features(self, state, actions):
+        return (len(MOVES) * state + actions)[..., None]
+
+    def demonstrations(self, data):
         sequences = sequences_of_games(data, 2)
         states, actions = (np.asarray(x)[sequences].swapaxes(1, 2) for x in (data.states, data.actions))
-        return Replay(np.maximum(states, 0), actions, np.asarray(data.lengths)[sequences[:, 0]])
-
-    def record(self, states, actions, lengths):
-        return trajectories(states, actions, lengths)
+        return Demonstrations(np.maximum(states, 0), actions, np.asarray(data.lengths)[sequences[:, 0]])
 
 
 def held(cells):

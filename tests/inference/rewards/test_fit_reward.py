@@ -20,9 +20,9 @@ from ethogram.inference.rewards.predictions import (
 from ethogram.inference.rewards.reward_guide import RewardGuide
 from ethogram.inference.rewards.reward_posterior import RewardPosterior
 from ethogram.models.data.trajectories import Trajectories
+from ethogram.models.mdps.demonstrations import demonstration_counts
 from ethogram.models.mdps.mdp import MDP
-from ethogram.models.mdps.soft_policy import demonstration_counts
-from ethogram.models.mdps.soft_values import soft_values
+from ethogram.models.mdps.values import soft_values
 from ethogram.models.rewards.gp_irl import GPIRL
 
 FEATURES = np.array([[1.0], [2.0], [3.0]])

@@ -133,7 +133,6 @@ def test_settings_that_do_not_fit_are_refused_by_name(settings, error, message):
         (lambda m: RewardGuide(m, start={"scale": 2.0}), ValueError, "start has 'scale'"),
         (lambda m: fit_max_entropy(m.mdp, DATA, FEATURES, penalty=-1.0), ValueError, "penalty must be"),
         (lambda m: fit_max_entropy(m.mdp, DATA, FEATURES[:2]), ValueError, "features has shape"),
-        (lambda m: fit_max_entropy(m.mdp, DATA, step_size=0.1), ValueError, "step_size is that of gradient ascent"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_is_refused_by_name(call, error, message):

@@ -30,8 +30,8 @@ from ethogram.inference.rewards.intent_steps import chain_data, local_step
 from ethogram.inference.sampled_posterior import SampledPosterior
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.families.exponential_family import Dirichlet
+from ethogram.models.mdps.demonstrations import read_demonstrations
 from ethogram.models.mdps.mdp import MDP
-from ethogram.models.mdps.soft_policy import read_demonstrations
 from ethogram.models.rewards import GPIRL, IntentChain
 from ethogram.models.rewards.intent_chain import chain_prior
 

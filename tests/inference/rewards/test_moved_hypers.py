@@ -14,7 +14,7 @@ from ethogram.inference.rewards.fit_reward import fit_reward
 from ethogram.inference.rewards.gaussian import Normals, RewardGaussian, bound, with_hypers
 from ethogram.inference.rewards.natural_steps import hyper_gradient
 from ethogram.models.mdps.mdp import MDP
-from ethogram.models.mdps.soft_values import soft_values
+from ethogram.models.mdps.values import soft_values
 from ethogram.models.rewards.gp_irl import GPIRL
 
 FREE = {"scale_prior": dist.LogNormal(1.0, 1.0), "relevance_prior": dist.LogNormal(0.0, 1.0)}

@@ -14,7 +14,7 @@ from ethogram.domains import small_mdps
 from ethogram.inference.rewards import nested_search
 from ethogram.inference.rewards.fit_reward import fit_reward
 from ethogram.inference.rewards.integration_nodes import integration_nodes, log_integral
-from ethogram.models.mdps.soft_policy import demonstration_counts
+from ethogram.models.mdps.demonstrations import demonstration_counts
 from ethogram.models.rewards.gp_irl import GPIRL
 
 FEATURES = np.array([[1.0], [2.0], [3.0]])

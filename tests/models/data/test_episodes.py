@@ -11,7 +11,6 @@ import xarray
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ethogram.models.data.action_numbers import rolled_out
 from ethogram.models.data.trajectories import Metadata, Trajectories, check
 
 QUICK = settings(max_examples=25, deadline=None, derandomize=True)
@@ -349,8 +348,6 @@ def test_actions_that_may_be_numbered_from_one_are_asked_about():
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             assert make(codes="actions").actions.tolist() == listed["actions"]
-            with rolled_out():
-                make()
             Trajectories.from_xarray(made.to_xarray())
     with pytest.warns(UserWarning, match=ask):
         Trajectories.from_xarray(xarray.Dataset(variables))

@@ -132,6 +132,18 @@ def test_only_what_occurs_is_carried(trace_oracle):
     )
 
 
+def test_all_rows_are_carried_where_most_occur(trace_oracle):
+    """Data with other pairs then have blocks of one shape."""
+    traces = [([0, 1, 2], [0, 0, 1]), ([2, 1, 0], [1, 1, 0]), ([1, 1, 0], [0, 1, 0])]
+    both = [trajectories([trace_oracle.Trace(*one, []) for one in traces[:size]]) for size in (2, 3)]
+    models = [AgentMarkov(S, A, 3, stickiness=None).bind(data) for data in both]
+    assert [model.prior()["transition"].natural.concentration.shape for model in models] == [
+        (S * A, 3, 4)
+    ] * 2
+    alone = AgentMarkov(S + 3, A, 3, stickiness=None).bind(both[0])
+    assert alone.prior()["transition"].natural.concentration.shape == (4, 3, 4)
+
+
 BAD_ARGUMENTS = {
     "gamma": ({"gamma": 1.0}, "gamma is not above 1"),
     "truncation": ({"truncation": 0}, "truncation"),

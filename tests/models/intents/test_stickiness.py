@@ -176,7 +176,7 @@ def test_zero_is_no_stickiness():
 def test_predictions_stay_as_the_prior_does():
     """Rows without data, and the intent beyond the truncation, at their prior means; sums of one."""
     kappa = 4.0
-    model = AgentMarkov(3, A, K, stickiness="learn").bind(DATA)
+    model = AgentMarkov(6, A, K, stickiness="learn").bind(DATA)
     random = np.random.default_rng(0)
     parameters = {
         name: random.dirichlet(

@@ -12,7 +12,7 @@ import pytest
 
 from ethogram.models.mdps.draw_transitions import draw_transitions
 from ethogram.models.mdps.mdp import MDP
-from ethogram.models.mdps.soft_values import soft_values
+from ethogram.models.mdps.values import soft_values
 
 
 def table_of(world):
@@ -194,9 +194,10 @@ def test_lists_of_next_states_have_the_same_mean():
     draws = draw_transitions(
         jax.random.key(0), counts, prior=2.0, num_draws=3, discount=0.9, successors=successors
     )
-    for world in draws:
-        assert (table_of(world)[~support] == 0).all()
-        np.testing.assert_allclose(table_of(world).sum(-1), 1, rtol=1e-14)
+    for draw in range(3):
+        table = table_of(jax.tree.map(lambda x, draw=draw: x[draw], draws))
+        assert (table[~support] == 0).all()
+        np.testing.assert_allclose(table.sum(-1), 1, rtol=1e-14)
 
 
 def test_draws_have_the_moments_of_dirichlet_rows():
@@ -207,7 +208,7 @@ def test_draws_have_the_moments_of_dirichlet_rows():
     settings = {"prior": prior, "discount": 0.9, "support": possible}
     num_draws = 1500
     worlds = draw_transitions(jax.random.key(1), COUNTS, num_draws=num_draws, **settings)
-    tables = np.stack([np.asarray(world.transitions.probabilities) for world in worlds])
+    tables = np.asarray(worlds.transitions.probabilities)
     assert (tables[:, ~possible] == 0).all()
     weights = np.where(possible, COUNTS + prior, 0)
     total = weights.sum(-1, keepdims=True)
@@ -221,37 +222,42 @@ def test_draws_have_the_moments_of_dirichlet_rows():
 
 
 @pytest.mark.slow
-def test_what_is_not_known_of_transitions_is_carried_through(compilations):
-    """Draws share their compiled solver, and can be made and solved inside a mapped function."""
+def test_draws_are_solved_by_one_mapped_program():
+    """With a mask and names; they vary where counts are few, and can be made inside a mapped function too."""
     reward, key = np.array([0.0, 1.0, 3.0]), jax.random.key(2)
-    worlds = draw_transitions(key, COUNTS, prior=1.0, num_draws=8, discount=0.9)
-    values = [soft_values(world, reward).values for world in worlds[:1]]
-    del compilations[:]
-    values += [soft_values(world, reward).values for world in worlds[1:]]
-    assert not compilations
-    few = MDP.from_counts(COUNTS, prior=1.0, discount=0.9)
+    mask = np.array([[True, True], [True, False], [True, True]])
+    settings = {
+        "prior": 1.0,
+        "num_draws": 8,
+        "discount": 0.9,
+        "action_mask": mask,
+        "state_names": ("a", "b", "c"),
+    }
+    worlds = draw_transitions(key, COUNTS, **settings)
+    assert (worlds.num_states, worlds.num_actions) == (3, 2) and worlds.action_mask.shape == (8, 3, 2)
+    values = jax.vmap(lambda world: soft_values(world, reward).values)(worlds)
+    for row in range(8):
+        one = jax.tree.map(lambda x, row=row: x[row], worlds)
+        np.testing.assert_allclose(values[row], soft_values(one, reward).values, rtol=1e-12)
+        same = MDP.dense(np.asarray(one.transitions.probabilities), discount=0.9, action_mask=mask)
+        np.testing.assert_allclose(values[row], soft_values(same, reward).values, rtol=1e-12)
+    assert (np.std(values, axis=0) > 0.05).all()
     many = draw_transitions(key, 10_000 * COUNTS, prior=1.0, num_draws=8, discount=0.9)
-    spread = np.std(values, axis=0)
-    assert (spread > 0.05).all()
-    near = np.std([np.asarray(world.transitions.probabilities) for world in many], axis=0)
+    near = np.std(np.asarray(many.transitions.probabilities), axis=0)
     assert near[COUNTS.sum(-1) > 0].max() < 0.01 < near[0, 1].min()
 
-    def solve(key):
-        (world,) = draw_transitions(key, COUNTS, prior=1.0, num_draws=1, discount=0.9)
-        return soft_values(world, reward).values
+    def tables(key):
+        return draw_transitions(key, COUNTS, **settings | {"num_draws": 2}).transitions.probabilities
 
-    mapped = jax.jit(jax.vmap(solve))(jax.random.split(key, 8))
-    assert mapped.shape == (8, 3) and isinstance(few, MDP)
-    assert np.abs(mapped.mean(0) - soft_values(few, reward).values).max() < 1.5
-    again = jnp.stack([world.transitions.probabilities for world in worlds])
-    same = draw_transitions(key, COUNTS, prior=1.0, num_draws=8, discount=0.9)
-    np.testing.assert_array_equal(again, jnp.stack([world.transitions.probabilities for world in same]))
+    mapped = jax.jit(jax.vmap(tables))(jax.random.split(key, 4))
+    assert mapped.shape == (4, 2, 3, 2, 3)
+    np.testing.assert_allclose(mapped.sum(-1), 1, rtol=1e-12)
 
 
 def test_single_precision_stays_single():
     with jax.enable_x64(False):
         world = MDP.from_counts(COUNTS, prior=1.0, discount=0.9)
-        (drawn,) = draw_transitions(jax.random.key(3), COUNTS, prior=0.01, num_draws=1, discount=0.9)
+        drawn = draw_transitions(jax.random.key(3), COUNTS, prior=0.01, num_draws=1, discount=0.9)
         table, reward = MDP.from_gymnasium(table_in_gymnasium("FrozenLake-v1"), discount=0.95)
         assert world.transitions.probabilities.dtype == drawn.transitions.probabilities.dtype == jnp.float32
         assert table.transitions.probabilities.dtype == reward.dtype == jnp.float32

@@ -9,9 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ethogram.models.mdps.mdp import MDP, read_reward
-from ethogram.models.mdps.soft_values import soft_values
-from ethogram.models.mdps.transitions import DeterministicTransitions
+from ethogram.models.mdps.mdp import MDP
+from ethogram.models.mdps.tabular import read_reward
+from ethogram.models.mdps.transitions import SparseTransitions
+from ethogram.models.mdps.values import soft_values
 
 
 def tables(seed, num_states, num_actions):
@@ -91,7 +92,7 @@ def test_worlds_are_pytrees_and_nothing_is_traced_twice(compilations):
     np.testing.assert_allclose(
         np.asarray(both)[1], soft_values(other, reward, horizon=4, all_steps=True).values, rtol=1e-14
     )
-    assert len(jax.tree.leaves(one)) == 2
+    assert len(jax.tree.leaves(MDP.dense(probabilities))) == 2
 
 
 def test_single_precision_stays_single():
@@ -171,7 +172,7 @@ def test_legal_actions_are_a_subset_of_the_available_ones():
 
 
 def test_the_world_of_one_state_is_a_world():
-    assert DeterministicTransitions(np.zeros((1, 1), int)).shape == (1, 1)
+    assert SparseTransitions.deterministic(np.zeros((1, 1), int)).shape == (1, 1)
     world = MDP.deterministic(np.zeros((1, 4), int))
     assert (world.num_states, world.num_actions) == (1, 4)
 

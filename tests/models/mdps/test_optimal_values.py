@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from ethogram.models.mdps.mdp import MDP
-from ethogram.models.mdps.optimal_values import optimal_values
-from ethogram.models.mdps.policy_values import expected_value, policy_values
+from ethogram.models.mdps.values import expected_value, optimal_values, policy_values
 
 DISCOUNTS = [0.0, 0.5, 0.9, 0.99, 0.9999]
 

@@ -9,8 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from ethogram.models.mdps import bellman, policy_system
 from ethogram.models.mdps.mdp import MDP
-from ethogram.models.mdps.soft_values import soft_values
+from ethogram.models.mdps.values import soft_values
 
 COUNT, ACTIONS, SLOTS = 5, 3, 2
 
@@ -46,12 +47,12 @@ def score(values, action_values, log_policy):
 SUCCESSORS, CHANCES = lists(1)
 
 
-def implicit(chances, reward, discount, form="sparse", method="newton"):
+def implicit(chances, reward, discount, form="sparse"):
     if form == "sparse":
         world = MDP.sparse(SUCCESSORS, chances, discount=discount)
     else:
         world = MDP.dense(spread(SUCCESSORS, chances), discount=discount)
-    found = soft_values(world, reward, method=method)
+    found = soft_values(world, reward)
     return score(found.values, found.action_values, found.log_policy)
 
 
@@ -102,17 +103,25 @@ def gradient_and_bend(f):
     return found
 
 
+def by_bicgstab(monkeypatch):
+    """Iterate linear systems of five states too; functions that are compiled afterwards do."""
+    for module in (bellman, policy_system):
+        monkeypatch.setattr(module, "DIRECT_AT_MOST", 0)
+
+
 def bend_of_forward(f):
     """The same from the derivative in the direction, forward."""
     return jax.value_and_grad(lambda *x: jax.jvp(f, x, ALONG)[1], (0, 1, 2))
 
 
-@pytest.mark.parametrize("method", ["newton", pytest.param("value_iteration", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("direct", [True, pytest.param(False, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("forward", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_derivatives_are_those_of_unrolled_backups(forward, method):
+def test_derivatives_are_those_of_unrolled_backups(forward, direct, monkeypatch):
     """With respect to probabilities, rewards and the discount, by factored systems and by BiCGSTAB."""
     derivative = bend_of_forward if forward else gradient_and_bend
-    *first, along, bend = jax.jit(derivative(functools.partial(implicit, method=method)))(*POINT)
+    if not direct:
+        by_bicgstab(monkeypatch)
+    *first, along, bend = jax.jit(derivative(functools.partial(implicit)))(*POINT)
     gradient = slopes(*POINT)
     for found in first:
         same(found, gradient)
@@ -133,11 +142,13 @@ def test_dense_worlds_have_the_same_derivatives():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", ["newton", "value_iteration"])
-def test_mapped_derivatives_equal_one_after_the_other(method):
+@pytest.mark.parametrize("direct", [True, False])
+def test_mapped_derivatives_equal_one_after_the_other(direct, monkeypatch):
+    if not direct:
+        by_bicgstab(monkeypatch)
     chances, reward, _ = POINT
     rewards, discounts = np.stack([reward, 3 * reward, -reward]), np.array([0.8, 0.7, 0.5])
-    slope = jax.grad(functools.partial(implicit, method=method), (0, 1, 2))
+    slope = jax.grad(functools.partial(implicit), (0, 1, 2))
     mapped = jax.tree.map(np.asarray, jax.jit(jax.vmap(slope, (None, 0, 0)))(chances, rewards, discounts))
     for row in range(3):
         same(jax.tree.map(lambda x, row=row: x[row], mapped), slopes(chances, rewards[row], discounts[row]))

@@ -55,11 +55,11 @@ def test_worlds_are_the_tables_that_they_say(kind):
     policy = random.dirichlet(np.ones(3), num_states)
     chain = np.einsum("sa,san->sn", policy, table)
     np.testing.assert_allclose(world.policy_matrix(policy), chain, atol=1e-15)
-    transitions = world.transitions.for_solvers()
+    transitions = world.transitions
     if "lists" in kind:
         assert transitions.neighbours.ndim == (2 if kind == "shared lists" else 3)
     columns = random.normal(size=(num_states, 5))
-    after = jax.jit(lambda action: transitions.after(action, jnp.asarray(columns)))
+    after = jax.jit(lambda action: transitions.expected_next_columns(action, jnp.asarray(columns)))
     for action in range(3):
         np.testing.assert_allclose(after(action), table[:, action] @ columns, atol=1e-13)
 

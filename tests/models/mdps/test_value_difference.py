@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 
 from ethogram.models.mdps.mdp import MDP
-from ethogram.models.mdps.optimal_values import optimal_values
-from ethogram.models.mdps.policy_values import expected_value
-from ethogram.models.mdps.soft_values import soft_policy
-from ethogram.models.mdps.value_difference import expected_value_difference
+from ethogram.models.mdps.values import (
+    expected_value,
+    expected_value_difference,
+    optimal_values,
+    soft_policy,
+)
 
 
 def chances(seed, num_states, num_actions):

@@ -15,9 +15,10 @@ from numpyro.infer.util import log_density
 from ethogram.domains import small_mdps
 from ethogram.models.conjugate_model import log_likelihood
 from ethogram.models.data.trajectories import Metadata, Trajectories
+from ethogram.models.mdps.demonstrations import demonstration_counts
 from ethogram.models.mdps.mdp import MDP
-from ethogram.models.mdps.soft_policy import ActionCounts, SoftPolicy, demonstration_counts
-from ethogram.models.mdps.soft_values import soft_values
+from ethogram.models.mdps.soft_policy import ActionCounts, SoftPolicy
+from ethogram.models.mdps.values import soft_values
 from ethogram.models.rewards import kernel as reward_kernel
 from ethogram.models.rewards.gp_irl import GPIRL
 from ethogram.models.rewards.inducing_points import select_inducing_points

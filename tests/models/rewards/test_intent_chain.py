@@ -15,7 +15,7 @@ from numpyro.infer.util import log_density
 
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.mdps.mdp import MDP
-from ethogram.models.mdps.soft_values import soft_policy
+from ethogram.models.mdps.values import soft_policy
 from ethogram.models.rewards import GPIRL, IntentChain, SwitchingPolicies
 
 CORRIDOR = MDP.deterministic([[0, 1], [0, 2], [1, 2]], discount=0.9)
