@@ -71,10 +71,6 @@ class History(NamedTuple):
             before the first step; or (state, action, feature), those of the current state and action.
         of_pairs : appended; (state, state, feature), of the last state and the current one; with ``of="actions"``
             (action, action, feature), of the last action and each action. Zeros at the first step.
-
-        Raises
-        ------
-        TypeError, ValueError : an argument is not of finite floats of these shapes.
         """
         table = read_features("of_states", of_states)
         lead = (self.original.num_states, self.original.num_actions)
@@ -123,9 +119,8 @@ class History(NamedTuple):
 
         Raises
         ------
-        TypeError : `data` are no `Trajectories`, or traced.
         ValueError : a frame is missing (or with ``of="actions"`` an action before the last frame), since the histories
-            after it are unknown; states or actions are absent or out of range; or a history is impossible.
+            after it are unknown; or a history is impossible.
         """
         if not isinstance(data, Trajectories):
             raise TypeError(f"data is {type(data).__name__}: give Trajectories with states and actions")

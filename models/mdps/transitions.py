@@ -1,8 +1,8 @@
 """Transition probabilities, dense tables or sparse lists of successors, and the Markov chains of policies.
 
-Both have the same methods, and only the dense one holds a table (state, action, state). `expect`, `push`, `probability`
-and `draw` take any leading axes; `expected_next`, `row_sum_error` and `chain` serve solvers, without leading axes and
-with the state axis last, which is fast. Deterministic transitions are lists of one successor.
+Both have the same methods, and only the dense one holds a table (state, action, state). `probability` and `draw` take
+any leading axes; the others have none, and the state axis last, which is fast. Deterministic transitions are lists of
+one successor.
 
 Puterman (1994), "Markov decision processes", section 2.1.
 """
@@ -112,13 +112,9 @@ class DenseTransitions:
         """Numbers of states and of actions."""
         return self.probabilities.shape[-3:-1]
 
-    def expect(self, values: Array) -> Array:
-        """Expected next values (..., state, action) of values (..., state)."""
-        return jnp.einsum("san,...n->...sa", self.probabilities, values, precision="highest")
-
     def push(self, weights: Array) -> Array:
-        """Weights (..., state) one step after weights (..., state, action): the transpose of `expect`."""
-        return jnp.einsum("san,...sa->...n", self.probabilities, weights, precision="highest")
+        """Weights (state,) one step after weights (action, state): the transpose of `expected_next`."""
+        return jnp.einsum("san,as->n", self.probabilities, weights, precision="highest")
 
     def probability(self, states: Any, actions: Any, next_states: Any, xp: Any = jnp) -> Any:
         """P of single transitions, in the shape that the indices broadcast to."""
@@ -228,17 +224,9 @@ class SparseTransitions:
             raise AttributeError("these transitions have several next states: use successors()")
         return concretely(lambda xp, x: x[:, 0].T, self.neighbours)
 
-    def expect(self, values: Array) -> Array:
-        """Expected next values (..., state, action) of values (..., state)."""
-        after = values[..., self.neighbours]
-        own = "a" if self.neighbours.ndim == 3 else ""
-        return jnp.einsum(f"acs,...{own}cs->...sa", self.probabilities, after, precision="highest")
-
     def push(self, weights: Array) -> Array:
-        """Weights (..., state) one step after weights (..., state, action): the transpose of `expect`."""
-        own = "a" if self.neighbours.ndim == 3 else ""
-        moved = jnp.einsum(f"acs,...sa->...{own}cs", self.probabilities, weights, precision="highest")
-        return _gather_in(moved.reshape(*weights.shape[:-2], -1), self.neighbours, self.predecessors)
+        """Weights (state,) one step after weights (action, state): the transpose of `expected_next`."""
+        return self.chain(weights).backward()(jnp.ones_like(weights[0]))
 
     def probability(self, states: Any, actions: Any, next_states: Any, xp: Any = jnp) -> Any:
         """P of single transitions, in the shape that the indices broadcast to."""
@@ -296,17 +284,9 @@ class SparseTransitions:
         return ListChain(self.neighbours.reshape(-1, num_states), weights, self.predecessors)
 
 
-def _entries(name: str, table: Any) -> list[Any]:
-    if hasattr(table, "dtype"):
-        return [table]
-    if isinstance(table, list | tuple):
-        return [entry for part in table for entry in _entries(name, part)]
-    return [table]
-
-
 def _states(name: str, table: Any, ndim: int, axes: str) -> Array:
     """A checked table of states; on the host first, since int32 would wrap numbers that are out of range."""
-    concrete = is_concrete(*_entries(name, table))
+    concrete = is_concrete(*jax.tree.leaves(table))
     table = read_array(name, table) if concrete else jnp.asarray(table)
     if not jnp.issubdtype(table.dtype, jnp.integer):
         raise TypeError(f"{name} has dtype {table.dtype}: give integers, numbers of states")
@@ -356,11 +336,3 @@ def _with_predecessors(neighbours: np.ndarray, used: Any = True) -> Any:
         lists = np.full((counts.max(), num_states), neighbours.size, np.int32)
         lists[slot, states[order]] = places[order]
     return concretely(lambda xp, *made: made, neighbours.astype(np.int32), lists)
-
-
-def _gather_in(moved: Array, neighbours: Array, predecessors: Array | None) -> Array:
-    """Sums (..., state) of the weights `moved` (..., place) that arrive along the flattened `neighbours`."""
-    if predecessors is not None:
-        return moved.at[..., predecessors].get(mode="fill", fill_value=0).sum(-2)
-    nothing = jnp.zeros((*moved.shape[:-1], neighbours.shape[-1]), moved.dtype)
-    return nothing.at[..., neighbours.reshape(-1)].add(moved)

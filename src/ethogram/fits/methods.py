@@ -19,9 +19,10 @@ from ethogram.inference.export import to_arviz
 from ethogram.inference.nuts_chains import run_chains
 from ethogram.inference.refresh import refresh_posterior
 from ethogram.inference.sampled_posterior import SampledPosterior
-from ethogram.models.arguments import require_flag, require_integer, require_number
+from ethogram.models.arguments import require_flag, require_integer, require_number, warn_user
 from ethogram.models.conjugate_model import require_informative
 from ethogram.models.data import Trajectories, group_labels
+from ethogram.models.held_warnings import held_warnings
 
 __all__ = [
     "Method",
@@ -37,6 +38,8 @@ __all__ = [
 
 MANY_GROUPS = 2000
 """Groups of trajectories above which ``"auto"`` takes mini-batches."""
+LARGEST_K = 0.5
+"""Pareto k below which the weights of draws have a variance, and ``"auto"`` takes Laplace of choices."""
 BATCH = 64
 """Groups of a mini-batch."""
 
@@ -59,11 +62,16 @@ class Method(NamedTuple):
 
 
 class Methods(NamedTuple):
-    """The algorithms of a model by name, the one that ``"auto"`` takes, and the reason for it."""
+    """The algorithms of a model by name, the one that ``"auto"`` takes, and the reason for it.
+
+    Where that is known from a fit only, `choose` is called as a method's `run`, and returns the name, the reason and
+    the result.
+    """
 
     by_name: dict[str, Method]
     usual: str
     reason: str
+    choose: Callable[[Array, Any, Any, Mapping[str, Any]], tuple[str, str, Any]] | None = None
 
 
 def _count(least: int) -> Check:
@@ -147,11 +155,11 @@ NUTS = SAMPLING | {
     "forward_mode_differentiation": require_flag,
     "regularize_mass_matrix": require_flag,
 }
+LAPLACE = {"num_samples": _count(10), "progress_bar": require_flag}
 PXDA = SAMPLING | _by_algorithm("moves", "winner", "scale_prior", "collapse_scale", "proposals")
-MODE = _by_algorithm(
+REWARD = _by_algorithm(
     "hyper", "start", "num_steps", "num_draws", "num_evaluations", "num_restarts", "tol", "checkpoint",
 )  # fmt: skip
-REWARD = _by_algorithm("prior") | MODE
 MAX_ENTROPY = _by_algorithm("features", "horizon", "penalty", "num_steps")
 QUERY = _by_algorithm("time_limit", "max_steps", "callback", "clock", "most_cells", "smoothed_score")
 
@@ -199,10 +207,32 @@ def role_methods(model: Any, data: Any) -> Methods:
 def choice_methods(model: Any, data: Any) -> Methods:
     """Methods of a `NoisyMDP`."""
     by_name = {
+        "laplace": Method(_laplace_of_choices, LAPLACE),
         "nuts": Method(_nuts_of_choices, NUTS | {"centred": require_flag}),
         "px-da": Method(_px_da, PXDA),
     }
-    return Methods(by_name, "nuts", "NUTS, which also mixes where data augmentation is slow")
+    return Methods(by_name, "laplace", "", partial(_choose_of_choices, by_name))
+
+
+def _choose_of_choices(
+    by_name: dict[str, Method], key: Array, model: Any, data: Any, settings: Mapping[str, Any]
+) -> tuple[str, str, Any]:
+    """Laplace's approximation where its weights have a variance; NUTS elsewhere, and where its settings are given."""
+    foreign = [name for name in settings if name not in LAPLACE]
+    if foreign:
+        reason = f"Laplace's approximation takes no setting {', '.join(foreign)}"
+    else:
+        read_settings("laplace", settings, LAPLACE)
+        with held_warnings() as notes:
+            result = by_name["laplace"].run(key, model, data, settings)
+        reason = f"the Pareto k of Laplace's approximation is {result.pareto_k:.2f}, "
+        if result.pareto_k < LARGEST_K:
+            for note in notes:
+                warn_user(note)
+            return "laplace", f"{reason}below {LARGEST_K}", result
+        reason = f"{reason}not below {LARGEST_K}"
+    read_settings("nuts", settings, by_name["nuts"].settings)
+    return "nuts", reason, by_name["nuts"].run(key, model, data, settings)
 
 
 def reward_methods(model: Any, data: Any) -> Methods:
@@ -217,7 +247,7 @@ def reward_methods(model: Any, data: Any) -> Methods:
     by_name |= {
         "laplace": Method(partial(_reward, method="laplace"), REWARD),
         "map": Method(partial(_reward, method="map"), REWARD),
-        "levine": Method(partial(_reward, method="map", prior="levine"), MODE),
+        "levine": Method(_levine, _by_algorithm()),
         "max_entropy": Method(_max_entropy, MAX_ENTROPY),
     }
     reason = "a Gaussian for the reward at each node over the hyper-parameters, by variational inference"
@@ -281,7 +311,15 @@ def _nuts_of_chains(key: Array, model: Any, data: Any, settings: Mapping[str, An
     return _aligned(found, data) if model.switches_labels() else found
 
 
+def _laplace_of_choices(key: Array, model: Any, data: Any, settings: Mapping[str, Any]) -> Any:
+    from ethogram.inference.choices.laplace import laplace_choices
+
+    return laplace_choices(key, model, data, **_without_bar(settings))
+
+
 def _nuts_of_choices(key: Array, model: Any, data: Any, settings: Mapping[str, Any]) -> SampledPosterior:
+    from ethogram.inference.choices.laplace import units
+
     problem = model.check(data)
     model.warn_of_separation(problem)
     several = problem.data.subject is not None  # a dense matrix of many subjects cannot be estimated
@@ -291,25 +329,10 @@ def _nuts_of_choices(key: Array, model: Any, data: Any, settings: Mapping[str, A
     if not (
         kernel.keys() & {"init_strategy", "inverse_mass_matrix"} or isinstance(kernel["dense_mass"], list)
     ):
-        problem = problem._replace(unit=_units(problem))
+        problem = problem._replace(unit=units(problem))
     found = _chains(key, model, problem, kernel, non_centred)
     sites = {name: site for name, site in found.sites.items() if not name.endswith("_scaled")}
     return SampledPosterior(model, sites, found.statistics)
-
-
-def _units(problem: Any) -> np.ndarray:
-    """About the posterior standard deviations of theta, in whatever units the features are.
-
-    They are those of the information where all values are zero, and all legal options of a decision alike.
-    """
-    from ethogram.models.choices.decisions import weights_of
-
-    legal = np.asarray(problem.data.legal)
-    share = (legal / legal.sum(-1, keepdims=True))[..., None]
-    design = np.where(legal[..., None], np.asarray(problem.design, float), 0)
-    apart = share * (design - (share * design).sum(1, keepdims=True)) ** 2
-    information = weights_of(problem.data, known=True) @ apart.sum(1)
-    return 1 / np.sqrt(np.maximum(information, 1 / 25))
 
 
 def _nuts_of_rewards(key: Array, model: Any, data: Any, settings: Mapping[str, Any]) -> SampledPosterior:
@@ -333,12 +356,16 @@ def _px_da(key: Array, model: Any, data: Any, settings: Mapping[str, Any]) -> An
     return sample_px_da(key, model, data, **{**DEFAULTS, "num_samples": 2000, **settings})
 
 
-def _reward(
-    key: Array, model: Any, data: Any, settings: Mapping[str, Any], method: str, prior: str = "model"
-) -> Any:
+def _reward(key: Array, model: Any, data: Any, settings: Mapping[str, Any], method: str) -> Any:
     from ethogram.inference.rewards import fit_reward
 
-    return fit_reward(key, model, data, **{"method": method, "prior": prior, **settings})
+    return fit_reward(key, model, data, **{"method": method, **settings})
+
+
+def _levine(key: Array, model: Any, data: Any, settings: Mapping[str, Any]) -> Any:
+    from ethogram.inference.rewards import levine_map
+
+    return levine_map(key, model, data)
 
 
 def _max_entropy(key: Array, model: Any, data: Any, settings: Mapping[str, Any]) -> Any:

@@ -403,7 +403,11 @@ def test_one_way_in_gives_the_same_imitation(ring, made, model, tmp_path):
     assert [axes.get_xlabel() for axes in found.plot().axes[:2]] == ["round", "round"]
     page = found.report(tmp_path / "page.html").read_text("utf-8")
     assert "0 % of the 20 fresh games of the last of 1 rounds failed" in page
-    assert found.summary().index[0].startswith("probability[")
+    table = found.summary()
+    assert table.index[0] == "failure" and table.index[1].startswith("probability[")
+    assert table["mean"]["failure"] == pytest.approx(
+        0.5 / 21, rel=0.1
+    )  # none of 20 games, after Jeffreys' prior
     for wrong, message in (
         (lambda: found.save(tmp_path / "fit"), "policies are objects of other libraries"),
         (lambda: found.predict(data.take([0, 1])), "data is new"),
