@@ -20,7 +20,7 @@ import numpy as np
 from benchmarks import report
 from benchmarks.peers import why_skipped
 from ethogram.domains import predator_prey
-from ethogram.domains.predator_prey_world import PredatorPreyExperts, PredatorPreyWorld
+from ethogram.domains.predator_prey import PredatorPreyExperts, PredatorPreyWorld
 from ethogram.inference.imitation import ImitationResult, imitate
 from ethogram.inference.roles import align_states
 from ethogram.models.data.trajectories import Trajectories

@@ -167,7 +167,7 @@ def imitate(
     --------
     >>> import jax, numpy as np
     >>> from ethogram.domains import predator_prey
-    >>> from ethogram.domains.predator_prey_world import PredatorPreyExperts, PredatorPreyWorld
+    >>> from ethogram.domains.predator_prey import PredatorPreyExperts, PredatorPreyWorld
     >>> class Nearest:
     ...     def fit(self, X, y, sample_weight):
     ...         self.X, self.y = X, y
