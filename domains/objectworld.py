@@ -204,11 +204,10 @@ def simulate(key: Array, world: ObjectWorld, num_trajectories: int, length: int 
     require_integer("num_trajectories", num_trajectories, 1)
     require_integer("length", length, 1)
     agent = require_converged("soft_values", soft_values(world.mdp, world.reward))
-    # `sample` draws steps by the second of the two keys, and none by the first, since first cells are given.
-    key_start, _ = jax.random.split(key)
-    start = jax.random.randint(key_start, (num_trajectories,), 0, world.mdp.num_states, np.int32)
-    lived = SoftPolicy(world.mdp, None, length=length, start=start, solution=agent).sample(key)
-    states, actions = np.moveaxis(np.asarray(lived), -1, 0)
+    acts = SoftPolicy(
+        world.mdp, None, length=length, solution=agent
+    )  # from uniform cells: the MDP has no start
+    states, actions = np.moveaxis(np.asarray(acts.sample(key, (num_trajectories,))), -1, 0)
     metadata = Metadata(name="objectworld", action_names=ACTION_NAMES, time_unit="step")
     return Trajectories.from_list(states=states, actions=actions, metadata=metadata, codes=True)
 
