@@ -77,10 +77,6 @@ def load(group: int | None = None, *, first_month: bool = False) -> Records:
     ----------
     first_month : whether the first month of each bus is kept; Rust drops it.
 
-    Raises
-    ------
-    ValueError : the group is unknown, or the embedded file cannot be read.
-
     Examples
     --------
     >>> months = load(4)
@@ -106,11 +102,6 @@ def mdp(increments: Any = INCREMENTS, *, discount: float | int = DISCOUNT) -> MD
         of given records see `count_increments`.
     discount : gamma in [0, 1].
 
-    Raises
-    ------
-    TypeError, ValueError : `increments` are not nonnegative numbers with a positive sum, at most one per bin;
-        `discount` is not in [0, 1].
-
     Examples
     --------
     >>> print((100 * mdp().probability(5, [0, 0, 0, 1], [5, 6, 7, 1])).round())
@@ -132,10 +123,6 @@ def mdp(increments: Any = INCREMENTS, *, discount: float | int = DISCOUNT) -> MD
 
 def reward(replacement_cost: Any, theta: Any) -> Float[Array, "bin action"]:
     r"""Rewards of keeping, :math:`-.001\,\theta x` in bin x, and of replacing, -RC; differentiable in both costs.
-
-    Raises
-    ------
-    TypeError, ValueError : a cost is not a finite number.
 
     Examples
     --------
@@ -176,10 +163,6 @@ def free_costs(discount: float | int = DISCOUNT, increments: Any = INCREMENTS) -
 
 def decision_counts(records: Records) -> Int[np.ndarray, "bin action"]:
     """Counts of keeping and replacing in every bin.
-
-    Raises
-    ------
-    ValueError : a bin is not in 0 to 89.
 
     Examples
     --------
