@@ -27,7 +27,7 @@ from jax import Array
 from jaxtyping import Bool, Float, Int
 
 from ethogram.domains.data import archive
-from ethogram.inference.imitation import Demonstrations, role_trajectories, sequences_of_games
+from ethogram.inference.imitation import Demonstrations, role_trajectories, sequences_of_games, team_features
 from ethogram.models.arguments import read_array, require_integer, require_one_of
 from ethogram.models.data.trajectories import Metadata, Trajectories
 from ethogram.models.numpy_generator import numpy_generator
@@ -294,14 +294,7 @@ class PredatorPreyWorld:
         """
         half = self.size // 2
         offsets = (state[:, :PREY] - state[:, PREY:] + half) % self.size - half
-        games = np.arange(len(state))[:, None]
-        by_role = np.argsort(roles, axis=1)
-        features = np.empty((len(state), NUM_PREDATORS, NUM_PREDATORS, 2))
-        features[:, :, 0] = offsets
-        for place in range(NUM_PREDATORS):
-            mates = np.delete(by_role, place, axis=1)
-            features[games, by_role[:, place, None], 1:] = offsets[games, mates][:, None]
-        return features.reshape(len(state), NUM_PREDATORS, -1)
+        return team_features(roles, offsets.astype(float))
 
     def role_features(
         self, state: Cells, actions: Int[np.ndarray, "game predator"]

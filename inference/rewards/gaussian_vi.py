@@ -84,7 +84,7 @@ MAX_NEWTON_STEPS = 200
 HALVINGS = 6
 """Sizes that are tried for a step, each half of the one before."""
 
-MIN_KEPT = 3
+MIN_KEPT = 2
 """Fewest steps whose gain is judged, and before which the step counter does not wait."""
 
 ROWS = 12
