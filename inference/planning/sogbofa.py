@@ -349,7 +349,7 @@ def _advance(search: _Search, climbs: _Climbs, steps: Any, depth: int) -> _Climb
     def one(_: Any, climbs: _Climbs) -> _Climbs:
         key, now = jax.random.split(climbs.key)
         # Flat: numbers by three indices would be the same, and take XLA half a second.
-        fresh = jax.random.uniform(now, climbs.position.size, climbs.position.dtype)
+        fresh = jax.random.uniform(now, (climbs.position.size,), climbs.position.dtype)
         fresh = fresh.reshape(climbs.position.shape)
         before = search.inside(jnp.where(climbs.begins, fresh, climbs.position))
         gradient = jax.grad(lambda position: value(position).sum())(before)

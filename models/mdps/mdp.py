@@ -255,7 +255,7 @@ class MDP:
         """
         parts, states, actions = history_of(self, k, of)
         make = type(self).deterministic if "next_state" in parts else type(self).sparse
-        return History(make(**parts), states, actions, self, of)
+        return History(make(**parts), states, actions, self)
 
     @property
     def num_states(self) -> int:
@@ -301,8 +301,10 @@ class MDP:
                 return jax.device_put(self.transitions.probability(*map(np.asarray, at), xp=np))
         return self.transitions.probability(*map(jnp.asarray, at))
 
-    def legal(self, legal: Any = None, states: Any = ()) -> Bool[np.ndarray | Array, "state action"]:
-        """Legal actions: a given subset of the available ones, or all of them.
+    def allowed_actions(
+        self, legal: Any = None, states: Any = ()
+    ) -> Bool[np.ndarray | Array, "state action"]:
+        """Allowed actions: a given subset of the available ones, or all of them.
 
         Parameters
         ----------

@@ -178,26 +178,28 @@ class SparseTransitions:
             )
         if is_concrete(probs):
             require_distributions("probabilities", probs)
+        moved = concretely(lambda xp, x: xp.transpose(x, (1, 2, 0)), probs)
         if not is_concrete(successors):
-            return cls(jnp.transpose(successors, (1, 2, 0)), jnp.transpose(probs, (1, 2, 0)))
+            return cls(jnp.transpose(successors, (1, 2, 0)), moved)
         host = np.asarray(successors)
         num_states, num_actions, num_slots = host.shape
         union, slot = _distinct(host.reshape(num_states, -1))
         width = union.shape[1]
         if width > 2 * num_slots:
             lists = _with_predecessors(np.transpose(host, (1, 2, 0)))
-            return cls(lists[0], jnp.transpose(probs, (1, 2, 0)), lists[1])
+            return cls(lists[0], moved, lists[1])
         state, action, _ = np.indices(host.shape)
-        place = (action, slot.reshape(host.shape), state)
-        merged: Any = jnp.zeros((num_actions, width, num_states), probs.dtype)
-        if is_concrete(probs):
-            added = np.zeros(merged.shape, probs.dtype)
-            np.add.at(added, place, np.asarray(probs))
-            (merged,) = read_reals(probabilities=added)
-        else:
-            merged = merged.at[place].add(probs)
+
+        def merged(xp, probs):
+            index = (action, slot.reshape(host.shape), state)
+            sums = xp.zeros((num_actions, width, num_states), probs.dtype)
+            if xp is np:
+                np.add.at(sums, index, probs)
+                return sums
+            return sums.at[index].add(probs)
+
         lists = _with_predecessors(union.T, np.arange(width)[:, None] <= slot.max(1))
-        return cls(lists[0], merged, lists[1])
+        return cls(lists[0], concretely(merged, probs), lists[1])
 
     @classmethod
     def deterministic(cls, next_state: Any) -> SparseTransitions:

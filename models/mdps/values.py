@@ -208,8 +208,8 @@ def soft_values(
             raise ValueError(
                 f"initial has shape {initial.shape}: the last axis must be states, ({mdp.num_states},)"
             )
-        came = f"reward has batch axes {batch}, initial {initial.shape[:-1]}"
-        batch = common_batch(came, batch, initial.shape[:-1])
+        shapes = f"reward has batch axes {batch}, initial {initial.shape[:-1]}"
+        batch = common_batch(shapes, batch, initial.shape[:-1])
     return _soft(tabular(mdp), reward, initial, tol, max_steps, batch)
 
 
@@ -370,8 +370,8 @@ def policy_values(
     require_discounted(mdp)
     require_number("tol", tol, above=0)
     policy = _read_policy(mdp, policy)
-    came = f"reward has batch axes {batch}, policy {policy.shape[:-2]}"
-    batch = common_batch(came, batch, policy.shape[:-2])
+    shapes = f"reward has batch axes {batch}, policy {policy.shape[:-2]}"
+    batch = common_batch(shapes, batch, policy.shape[:-2])
     return _of_policy(tabular(mdp), reward, policy, tol, batch)
 
 
@@ -466,8 +466,8 @@ def expected_value_difference(
     """
     require_one_of("kind", kind, ("standard", "soft"))
     if (reward is None) == (policy is None):
-        came = "neither" if reward is None else "both"
-        raise ValueError(f"give either a learned reward or a learned policy, not {came}")
+        given = "neither" if reward is None else "both"
+        raise ValueError(f"give either a learned reward or a learned policy, not {given}")
     read_reward(mdp, true_reward, "true_reward", pairs)
     best = _policy(mdp, true_reward, kind, pairs)
     learned = _policy(mdp, reward, kind, pairs) if policy is None else policy

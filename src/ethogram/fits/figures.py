@@ -164,7 +164,7 @@ def draw_rewards(
     cells, narrow = grid_cells(fit.model.mdp, grid), figure.get_figwidth() < NARROW
     of_pairs = fit.model.features.ndim > 2
     if cells is not None:  # averages over available actions where these have rewards of their own
-        available = np.asarray(fit.model.mdp.legal()) if of_pairs else True
+        available = np.asarray(fit.model.mdp.allowed_actions()) if of_pairs else True
         draws = draws.reshape(*draws.shape[:2], len(cells), -1).mean(-1, where=available)
     if fit.model.switches:
         above, below = figure.subfigures(2, 1) if narrow or cells is not None else figure.subfigures(1, 2)
