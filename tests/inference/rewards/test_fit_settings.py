@@ -255,7 +255,10 @@ def test_an_unconverged_search_says_what_to_pass():
 @pytest.mark.slow
 def test_a_converged_fit_is_near_that_of_a_long_search(monkeypatch):
     """Posterior means within .25 sd of the fit after 250 steps."""
-    data, settings = small_mdps.three_state_demonstrations(100, 100), {"hyper": "fixed", "progress_bar": False}
+    data, settings = (
+        small_mdps.three_state_demonstrations(100, 100),
+        {"hyper": "fixed", "progress_bar": False},
+    )
     fit = fit_reward(jax.random.key(2), three_state(**FREE), data, **settings)
     assert fit.converged
     monkeypatch.setattr(gaussian_vi, "convergence_status", lambda *_: Status.UNSETTLED)
