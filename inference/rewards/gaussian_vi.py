@@ -86,14 +86,14 @@ MAX_NEWTON_STEPS = 200
 HALVINGS = 6
 """Sizes that are tried for a step, each half of the one before."""
 
-MIN_KEPT = 3
+MIN_KEPT = 2
 """Fewest steps whose gain is judged, and before which the step counter does not wait."""
 
 ROWS = 12
 """Draws whose derivatives one call of a program sums."""
 
-CALLS = 300
-"""Typical number of steps of a search, each of which handles its numbers about once per state."""
+CALLS, STEPS_PER_GRADIENT = 300, 10
+"""Typical number of steps of a search, each of which handles its numbers about once per state; steps per gradient."""
 
 
 class Gaussian(NamedTuple):
@@ -360,7 +360,7 @@ def transport(model: GPIRL, q: Gaussian, log_hyper: Any, new: Any) -> Gaussian:
     return Gaussian(*map(np.asarray, _compiled_transport(model, q, log_hyper, np.asarray(new), bounded=True)))
 
 
-@quick_jit(calls=_work)
+@quick_jit(calls=lambda *arguments: _work(*arguments) // STEPS_PER_GRADIENT)
 @jax.grad
 def _evidence_gradient(
     new: Array, model: GPIRL, counts: Array, log_hyper: Array, q: Gaussian, draws: BaseDraws

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 from jax import Array
-from jax.scipy.linalg import solve_triangular
+from jax.scipy.linalg import cho_solve
 from jaxtyping import Float, Int
 
 from ethogram.inference.draws import Draws, one_chain, variational_attributes
@@ -40,10 +40,13 @@ INITIAL_SCALE = 5.0
 STARTS = 5
 
 SCREENING_STEPS = 100
-"""Iterations from each start; the best one is then continued."""
+"""Iterations from each start, before the best one is chosen."""
 
 MAX_STEPS = 2000
-"""Iterations of the continued ones, at most."""
+"""Iterations to convergence, at most."""
+
+CALLS = 500
+"""Typical number of evaluations, each of which handles its numbers about once per state."""
 
 GRADIENT_TOL = 1e-3
 """Half the squared gradient at a maximum, at most."""
@@ -148,7 +151,8 @@ def takes_levine(model: GPIRL) -> bool:
 def maximize_levine(key: Array, model: GPIRL, counts: Any) -> LevineEstimate:
     """The best of five starts, in double precision.
 
-    It is continued to convergence, once as it is and once from its rewards and the initial hyper-parameters.
+    It goes on once as it is and once from its rewards and the initial hyper-parameters; the better is continued to
+    convergence.
     """
     visited = np.asarray(counts).sum(1) > 0
     inducing = np.flatnonzero(visited) if model.inducing is None else np.asarray(model.inducing)
@@ -159,8 +163,9 @@ def maximize_levine(key: Array, model: GPIRL, counts: Any) -> LevineEstimate:
         return _minimize(np.asarray(x, float), (model, inducing, counts), max_steps)
 
     best = min((minimize(np.append(u, first), SCREENING_STEPS) for u in draws), key=lambda one: one.fun)
-    both = (best.x, np.append(best.x[: len(inducing)], first))
-    found = min((minimize(x, MAX_STEPS) for x in both), key=lambda one: one.fun)
+    again = minimize(np.append(best.x[: len(inducing)], first), SCREENING_STEPS)
+    best = min(minimize(best.x, SCREENING_STEPS), again, key=lambda one: one.fun)
+    found = minimize(best.x, MAX_STEPS)
     u, log_hyper = np.split(found.x, [len(inducing)])
     reward = np.asarray(_reward(model, inducing, found.x)).reshape(model.features.shape[:-1])
     scale, relevance = float(np.exp(log_hyper[0])), np.exp(log_hyper[1:])
@@ -193,34 +198,53 @@ def _is_flat(found: Any) -> bool:
 
 
 def _calls(flat: Array, model: GPIRL, *_: Any) -> int:
-    return 2 * MAX_STEPS * model.mdp.num_states
+    return CALLS * model.mdp.num_states
 
 
 @quick_jit(calls=_calls)
 @jax.value_and_grad
 def _negative_objective(flat: Array, model: GPIRL, inducing: Array, counts: Array) -> Array:
-    low, mean, u, relevance = _parts(flat, model, inducing)
-    white = solve_triangular(low, u, lower=True)
-    log_prior = -0.5 * (jnp.sum(white**2) + len(u) * math.log(2 * math.pi)) - jnp.sum(jnp.log(jnp.diag(low)))
-    inverse = solve_triangular(low, jnp.eye(len(u), dtype=low.dtype), lower=True)
-    redundancy = 0.5 * jnp.sum((inverse.T @ inverse) ** 2)
-    likelihood = model.count_log_likelihood(mean @ u, counts)
-    return -(likelihood + log_prior - jnp.sum(jnp.log1p(relevance)) - redundancy)
+    u, relevance, inverse, log_det, cross = _parts(flat, model, inducing)
+    weights = inverse @ u
+    log_prior = -0.5 * (u @ weights + log_det + len(u) * math.log(2 * math.pi))
+    likelihood = model.count_log_likelihood(cross @ weights, counts)
+    return -(likelihood + log_prior - jnp.sum(jnp.log1p(relevance)) - 0.5 * jnp.sum(inverse**2))
 
 
 def _parts(flat: Array, model: GPIRL, inducing: Array) -> tuple[Array, ...]:
-    """Cholesky factor of the covariance of the inducing points, S (point, inducing), u and the relevances."""
+    """The rewards u, the relevances, inverse and log determinant of the covariance of u, and that with all rewards."""
     u, hyper = flat[: len(inducing)], jnp.exp(flat[len(inducing) :])
     scale, relevance = hyper[0], hyper[1:]
-    noise = jnp.asarray(model.noise, model.dtype)
-    low, half = reward_kernel.whitened_cross(model.points, model.points[inducing], scale, relevance, noise)
-    return low, solve_triangular(low, half, lower=True, trans=1).T, u, relevance
+    noise, points = jnp.asarray(model.noise, model.dtype), model.points
+    own = reward_kernel.jittered(reward_kernel.covariance(points[inducing], scale, relevance, noise), scale)
+    cross = reward_kernel.cross_covariance(points, points[inducing], scale, relevance, noise)
+    return u, relevance, *_inverse_and_log_det(own), cross
+
+
+@jax.custom_vjp
+def _inverse_and_log_det(matrix: Array) -> tuple[Array, Array]:
+    """Of a positive definite matrix; the derivative reuses the inverse, and costs two products."""
+    low = jnp.linalg.cholesky(matrix)
+    inverse = cho_solve((low, True), jnp.eye(len(low), dtype=low.dtype))
+    return inverse, 2 * jnp.sum(jnp.log(jnp.diag(low)))
+
+
+def _forward(matrix):
+    inverse, log_det = _inverse_and_log_det(matrix)
+    return (inverse, log_det), inverse
+
+
+def _backward(inverse, slopes):
+    return (slopes[1] * inverse - inverse @ slopes[0] @ inverse,)
+
+
+_inverse_and_log_det.defvjp(_forward, _backward)
 
 
 @quick_jit
 def _reward(model: GPIRL, inducing: Array, flat: Array) -> Array:
-    _, mean, u, _ = _parts(flat, model, inducing)
-    return mean @ u
+    u, _, inverse, _, cross = _parts(flat, model, inducing)
+    return cross @ (inverse @ u)
 
 
 @quick_jit

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -13,7 +14,10 @@ from ethogram.models.choices.decisions import Decisions, HostOrDevice
 from ethogram.models.data.metadata import Metadata
 from ethogram.models.printing import short_repr
 
-__all__ = ["ChoiceProblem", "near_zero", "utilities_of"]
+__all__ = ["ChoiceProblem", "near_zero", "padded", "padded_count", "utilities_of"]
+
+LEAST_PADDED, PADDING = 64, 2**0.25
+"""Numbers of decisions are padded to powers of a ratio, from the least on: at most a fifth of them are padding."""
 
 FAR = 100.0
 """Features are far from zero where they are larger than their differences within decisions by this factor."""
@@ -39,6 +43,35 @@ class ChoiceProblem(NamedTuple):
         """The problem with the number of subjects in place of all names, which would be part of compiled programs."""
         names = None if self.data.subject is None else tuple(map(str, range(self.data.num_subjects or 0)))
         return self._replace(data=self.data._replace(metadata=Metadata(subject_names=names)))
+
+
+def padded(problem: ChoiceProblem) -> ChoiceProblem:
+    """The problem with decisions of one option and unknown choice added, up to a number that other data share."""
+    data, number = problem.data, padded_count(problem.data.num_decisions) - problem.data.num_decisions
+    alone = np.arange(data.legal.shape[1]) == 0
+    data = data._replace(
+        features=_with_rows(data.features, number),
+        legal=_with_rows(data.legal, number, alone),
+        choice=_with_rows(data.choice, number, -1),
+        subject=_with_rows(data.subject, number),
+        weight=_with_rows(data.weight, number),
+    )
+    return problem._replace(data=data, design=_with_rows(np.asarray(problem.design), number))
+
+
+def _with_rows(array: Any, number: int, fill: Any = 0) -> Any:
+    """An array with more first entries, all alike."""
+    return (
+        None
+        if array is None
+        else np.concatenate([array, np.full((number, *array.shape[1:]), fill, array.dtype)])
+    )
+
+
+def padded_count(num_decisions: int) -> int:
+    """Number of decisions to which so many are padded, so that data of different sizes share compiled programs."""
+    power = math.ceil(math.log(max(num_decisions, 1) / LEAST_PADDED, PADDING) - 1e-9)
+    return max(LEAST_PADDED, math.ceil(LEAST_PADDED * PADDING**power - 1e-9))
 
 
 def near_zero(design: np.ndarray, legal: Any) -> np.ndarray:

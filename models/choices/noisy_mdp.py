@@ -349,6 +349,13 @@ class NoisyMDP(Exportable):
             parts["action_rewards"] = theta[..., split:] @ _sum_zero(own + 1).T.astype(theta.dtype)
         return parts
 
+    def with_parts(self, sites: dict[str, Any], data: Decisions) -> dict[str, Any]:
+        """Sampled sites (..., parameter) with the deterministic ones, those of the population first."""
+        found = {name: sites[name] for name in ("loc", "kappa") if name in sites}
+        if "loc" in sites:
+            found |= {f"{name}_loc": part for name, part in self.parts(sites["loc"], data).items()}
+        return {**found, "theta": sites["theta"], **self.parts(sites["theta"], data)}
+
     def sizes(self, data: Decisions) -> tuple[int, int]:
         """Number of parameters of the values, and of the rewards of actions."""
         own = 0 if self.rewards == "none" else data.legal.shape[1] - 1

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
 from typing import Any, ClassVar
 
 import jax
@@ -31,15 +30,23 @@ __all__ = [
     "ProbitChoice",
     "above_hazard",
     "hazard",
+    "integrate",
+    "log_ndtr",
     "log_probability",
     "option_probabilities",
     "winner_density",
+    "winner_mode",
 ]
 
 NODES = {np.dtype(np.float32): 16, np.dtype(np.float64): 32}
 """Quadrature nodes by precision: errors of ln P relative to 1 + |ln P| are below 4e-7 and 5e-10; with 48, 5e-13."""
 
-NEWTON_STEPS = 6
+NEWTON_STEPS = {np.dtype(np.float32): 5, np.dtype(np.float64): 6}
+"""Of the centre of the nodes, which need not be exact."""
+
+WRITTEN_OUT, UNROLL_AT_MOST = 8, 48
+"""Options, and terms of a sum, that programs handle one by one: XLA's reductions on a CPU are slow."""
+
 _LOG_ROOT_TWO_PI = 0.5 * math.log(2 * math.pi)
 _ROOT_HALF = math.sqrt(0.5)
 _FAR = {np.dtype(np.float32): 8.0, np.dtype(np.float64): 20.0}
@@ -119,15 +126,18 @@ class ProbitChoice(dist.Distribution):
     def log_prob(self, value: Any) -> Float[Array, "..."]:
         """Log probability of the chosen options (...); ``-inf`` where one is not legal, or out of range."""
         value = jnp.asarray(value)
-        batch = jnp.broadcast_shapes(self.batch_shape, value.shape)
-        chosen = jnp.arange(self.utilities.shape[-1]) == jnp.broadcast_to(value, batch)[..., None]
-        legal = jnp.broadcast_to(self.legal, chosen.shape)
-        allowed = jnp.any(chosen & legal, axis=-1)
-        own = jnp.sum(jnp.where(chosen, self.utilities, 0), axis=-1, keepdims=True)
-        others = legal & ~chosen & allowed[..., None]
-        gaps = jnp.where(others, own - self.utilities, 0)
-        num_nodes = self.num_nodes or NODES[self.utilities.dtype]
-        return jnp.where(allowed, log_probability(gaps, others, num_nodes), -jnp.inf)
+        batch, size = jnp.broadcast_shapes(self.batch_shape, value.shape), self.utilities.shape[-1]
+        utilities, legal = (jnp.broadcast_to(x, (*batch, size)) for x in (self.utilities, self.legal))
+        value = jnp.broadcast_to(value, batch)
+        option = jnp.clip(value, 0, size - 1)[..., None]
+        allowed = jnp.take_along_axis(legal, option, -1)[..., 0] & (option[..., 0] == value)
+        rest = (option + np.arange(1, size)) % size
+        others = jnp.take_along_axis(legal, rest, -1) & allowed[..., None]
+        own = jnp.take_along_axis(utilities, option, -1)
+        gaps = jnp.where(others, own - jnp.take_along_axis(utilities, rest, -1), 0)
+        num_nodes = self.num_nodes or NODES[utilities.dtype]
+        each = log_probability(jnp.moveaxis(gaps, -1, 0), jnp.moveaxis(others, -1, 0), num_nodes)
+        return jnp.where(allowed, each, -jnp.inf)
 
     @property
     @jax.jit
@@ -170,8 +180,8 @@ def log_probability(gaps: Array, others: Array, num_nodes: int) -> Array:
 
     Parameters
     ----------
-    gaps : d (..., option), how much better the chosen option is than each other one.
-    others : (..., option) booleans: which of them there are.
+    gaps : d (option, ...), how much better the chosen option is than each other one.
+    others : (option, ...) booleans: which of them there are.
     num_nodes : of the quadrature.
     """
     return _evaluate(gaps, others, num_nodes)[0]
@@ -181,21 +191,40 @@ def log_probability(gaps: Array, others: Array, num_nodes: int) -> Array:
 def _log_probability_jvp(num_nodes, primals, tangents):
     """The derivative in d_j is the mean of the hazard there under the integrand; nodes do not move."""
     gaps, others = primals
-    value, slope = _evaluate(gaps, others, num_nodes)
-    return value, jnp.sum(jnp.where(others, slope() * tangents[0], 0), axis=-1)
+    value, slopes = _evaluate(gaps, others, num_nodes)
+    return value, total(jnp.where(others, slopes * tangents[0], 0))
 
 
-def _evaluate(gaps: Array, others: Array, num_nodes: int) -> tuple[Array, Callable[[], Array]]:
-    """The log probability (...), and its derivative (..., option) when called."""
-    if gaps.shape[-1] == 1:
-        return jnp.zeros(gaps.shape[:-1], gaps.dtype), lambda: jnp.zeros_like(gaps)
-    if gaps.shape[-1] == 2:
-        gap = jnp.sum(jnp.where(others, gaps, 0), axis=-1) / math.sqrt(2)
-        some = jnp.any(others, axis=-1)
-        return jnp.where(some, _log_ndtr(gap), 0), lambda: (hazard(gap) / math.sqrt(2))[..., None]
-    terms, curvature, at = _integrand(gaps, others, num_nodes)
-    value = jax.scipy.special.logsumexp(terms, axis=-1) - 0.5 * jnp.log(curvature)
-    return value, lambda: jnp.sum(jax.nn.softmax(terms, axis=-1)[..., None] * hazard(at), axis=-2)
+def _evaluate(gaps: Array, others: Array, num_nodes: int) -> tuple[Array, Array]:
+    """The log probability (...), and its derivatives (option, ...)."""
+    if len(gaps) == 0:
+        return jnp.zeros(gaps.shape[1:], gaps.dtype), gaps
+    if len(gaps) == 1:
+        gap = gaps / math.sqrt(2)
+        return jnp.where(others, log_ndtr(gap), 0)[0], hazard(gap) / math.sqrt(2)
+    return integrate(gaps, others, winner_mode(lax.stop_gradient(gaps), others), num_nodes)
+
+
+def integrate(gaps: Array, others: Array, normal: tuple[Array, Array], num_nodes: int) -> tuple[Array, Array]:
+    """The log probability (...), and its derivatives (option, ...), by nodes of a normal with this mode and precision.
+
+    Gaps and others (option, ...) are those of `log_probability`.
+    """
+    points, weights = np.polynomial.hermite_e.hermegauss(num_nodes)
+    log_weights = points**2 / 2 + np.log(weights) - _LOG_ROOT_TWO_PI
+    nodes, log_weights = (
+        jnp.asarray(x.reshape(-1, *[1] * (gaps.ndim - 1)), gaps.dtype) for x in (points, log_weights)
+    )
+    mode, precision = normal
+    x = mode + nodes / jnp.sqrt(precision)  # (node, ...)
+    at = jnp.where(others[:, None], x + gaps[:, None], 0)
+    log_cdf, rate = log_ndtr_and_hazard(at)
+    terms = total(jnp.where(others[:, None], log_cdf, 0)) - x**2 / 2 + log_weights
+    top = lax.stop_gradient(jnp.max(terms, axis=0))
+    shares = jnp.exp(terms - top)
+    mass = total(shares)
+    value = jnp.log(mass) + top - 0.5 * jnp.log(precision)
+    return value, total(jnp.moveaxis(shares * rate, 1, 0)) / mass
 
 
 OFFSETS = np.linspace(-9.0, 10.0, 97)
@@ -226,74 +255,72 @@ def winner_density(offset: Array, gaps: Array, legal: Array) -> Array:
     legal : (..., option) booleans.
     """
     at = offset + gaps
-    below = jnp.sum(jnp.where(legal, _log_ndtr(at), 0), axis=-1, keepdims=True)
+    below = jnp.sum(jnp.where(legal, log_ndtr(at), 0), axis=-1, keepdims=True)
     return jnp.where(legal, jnp.exp(below) * hazard(at), 0)
 
 
-def _integrand(gaps: Array, others: Array, num_nodes: int) -> tuple[Array, Array, Array]:
-    """Logs of the weighted integrand (..., node), its curvature at the mode (...), and x + d (..., node, option)."""
-    points, weights = np.polynomial.hermite_e.hermegauss(num_nodes)
-    log_weights = jnp.asarray(points**2 / 2 + np.log(weights) - _LOG_ROOT_TWO_PI, gaps.dtype)
-    nodes = jnp.asarray(points, gaps.dtype)
-    mode, curvature = lax.stop_gradient(_mode(gaps, others))
-    x = mode[..., None] + nodes / jnp.sqrt(curvature)[..., None]
-    at = jnp.where(others[..., None, :], x[..., None] + gaps[..., None, :], 0)
-    product = jnp.sum(jnp.where(others[..., None, :], _log_ndtr(at), 0), axis=-1)
-    return product - x**2 / 2 + log_weights, curvature, at
-
-
-def _mode(gaps: Array, others: Array) -> tuple[Array, Array]:
-    """Mode of the integrand, and minus the second derivative of its log there.
+def winner_mode(gaps: Array, others: Array) -> tuple[Array, Array]:
+    r"""Mode (...) of :math:`\phi(x) \prod_j \Phi(x + d_j)`, and minus the second derivative of its log there.
 
     By Newton's method from zero, where the first derivative is not negative; as it is convex and decreasing, no step
-    overshoots.
+    overshoots. Gaps and others (option, ...) are those of `log_probability`.
     """
-    x = jnp.zeros(gaps.shape[:-1], gaps.dtype)
+
+    def of_options(x, gaps, others):
+        at = jnp.where(others, x + gaps, 0)
+        rate = jnp.where(others, hazard(at), 0)
+        return rate, rate * above_hazard(at, rate)
 
     def slopes(x):
-        at = jnp.where(others, x[..., None] + gaps, 0)
-        rate = jnp.where(others, hazard(at), 0)
-        return jnp.sum(rate, -1) - x, 1 + jnp.sum(rate * above_hazard(at, rate), -1)
+        if len(gaps) > WRITTEN_OUT:
+            rate, curvature = map(total, of_options(x, gaps, others))
+        else:  # one kernel of XLA
+            each = [of_options(x, *one) for one in zip(gaps, others, strict=True)]
+            rate, curvature = (sum(terms) for terms in zip(*each, strict=True))
+        return rate - x, 1 + curvature
 
-    for _ in range(NEWTON_STEPS):
+    def step(_, x):
         slope, curvature = slopes(x)
-        x = x + slope / curvature
+        return x + slope / curvature
+
+    x = lax.fori_loop(0, NEWTON_STEPS[gaps.dtype], step, jnp.zeros(gaps.shape[1:], gaps.dtype))
     return x, slopes(x)[1]
 
 
+def total(x: Array) -> Array:
+    """Sum over the first axis."""
+    return sum(x[1:], x[0]) if len(x) <= UNROLL_AT_MOST else jnp.sum(x, axis=0)
+
+
 @jax.custom_jvp
-def _log_ndtr(x: Array) -> Array:
-    """Log of Phi(x) from one erfc; that of jax evaluates erf and erfc both, and has an error of 1e-9 below -20."""
+def log_ndtr_and_hazard(x: Array) -> tuple[Array, Array]:
+    r"""Log of :math:`\Phi(x)`, and the hazard :math:`\phi(x) / \Phi(x)`, from one erfc; exact to rounding everywhere."""
     far = x < -_FAR[x.dtype]
-    tail = -0.5 * x**2 - _LOG_ROOT_TWO_PI - jnp.log(jnp.where(far, _beyond(x, far) - x, 1))
-    least = _least(jnp.where(far, 0, x))
-    return jnp.where(far, tail, jnp.where(x < 0, jnp.log(least), jnp.log1p(-least)))
+    least = 0.5 * jax.scipy.special.erfc(jnp.abs(jnp.where(far, 0, x)) * _ROOT_HALF)  # of Phi and 1 - Phi
+    near, tail = jnp.where(x < 0, least, 1 - least), _beyond(x, far) - x
+    found, log_density = jnp.log(jnp.where(far, tail, near)), -0.5 * x**2 - _LOG_ROOT_TWO_PI
+    # Above zero log1p(-least), from the logarithm of what 1 - least is rounded to.
+    ratio = jnp.where(near < 1, least / jnp.where(near < 1, 1 - near, 1), 1)
+    above = jnp.where(near < 1, found * ratio, -least)
+    log_probability = jnp.where(far, log_density - found, jnp.where(x < 0, found, above))
+    return log_probability, jnp.where(far, tail, jnp.exp(log_density) / near)
 
 
-def _least(x: Array) -> Array:
-    """The smaller one of Phi(x) and 1 - Phi(x)."""
-    return 0.5 * jax.scipy.special.erfc(jnp.abs(x) * _ROOT_HALF)
+@log_ndtr_and_hazard.defjvp
+def _log_ndtr_and_hazard_jvp(primals, tangents):
+    log_ndtr, rate = log_ndtr_and_hazard(*primals)
+    step = rate * tangents[0]
+    return (log_ndtr, rate), (step, -above_hazard(primals[0], rate) * step)
 
 
-@_log_ndtr.defjvp
-def _log_ndtr_jvp(primals, tangents):
-    return _log_ndtr(*primals), hazard(*primals) * tangents[0]
+def log_ndtr(x: Array) -> Array:
+    r"""Log of :math:`\Phi(x)`; that of jax has an error of 1e-9 below -20."""
+    return log_ndtr_and_hazard(x)[0]
 
 
-@jax.custom_jvp
 def hazard(x: Array) -> Array:
-    r"""Hazard :math:`h(x) = \phi(x) / \Phi(x)`, exact to rounding on the whole line."""
-    far = x < -_FAR[x.dtype]
-    near = jnp.where(far, 0, x)
-    least = _least(near)
-    body = jnp.exp(-0.5 * near**2 - _LOG_ROOT_TWO_PI) / jnp.where(near < 0, least, 1 - least)
-    return jnp.where(far, _beyond(x, far) - x, body)
-
-
-@hazard.defjvp
-def _hazard_jvp(primals, tangents):
-    rate = hazard(*primals)
-    return rate, -rate * above_hazard(primals[0], rate) * tangents[0]
+    r"""Hazard :math:`h(x) = \phi(x) / \Phi(x)`."""
+    return log_ndtr_and_hazard(x)[1]
 
 
 def above_hazard(x: Array, rate: Array) -> Array:

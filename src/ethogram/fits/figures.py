@@ -178,7 +178,7 @@ def _rewards_of_states(
     draws = values[:, rewards].reshape(len(values), -1, model.num_points)  # by intent or subject
     cells = grid_cells(model.mdp, grid)
     if cells is not None:  # averages over available actions where these have rewards of their own
-        available = np.asarray(model.mdp.legal()) if model.features.ndim > 2 else True
+        available = np.asarray(model.mdp.allowed_actions()) if model.features.ndim > 2 else True
         draws = draws.reshape(*draws.shape[:2], len(cells), -1).mean(-1, where=available)
     return names, values, [_inside(names[at]) for at in rewards], draws, cells
 

@@ -27,7 +27,8 @@ def fit(key: Array, model: Any, data: Any = None, method: str = "auto", **settin
     - `RoleHMM`, `AgentMarkov` and other `ConjugateModel`, of `Trajectories`: ``"cavi"`` up to 2000 groups, else
       ``"svi"``; ``"nuts"``; and ``"refresh"``, which is NUTS that starts at ``"cavi"``; a `RoleHMM` also by
       ``"imitate"``, with policies of its roles;
-    - `NoisyMDP`, of `Decisions`: ``"nuts"``, ``"px-da"``;
+    - `NoisyMDP`, of `Decisions`: ``"laplace"`` where the Pareto k of its draws' weights is below .5, else ``"nuts"``,
+      and ``method_reason`` has the k; ``"px-da"``;
     - `GPIRL`, of `Trajectories` or counts (state, action): ``"natural_gradient"``, ``"laplace"``, ``"map"``,
       ``"levine"``, ``"nuts"``, and ``"max_entropy"``, the linear baseline on the same features;
     - `MarginalMAP`, without data: ``"hybrid"``, ``"ags"``, ``"exact"`` and the others of `solve_mmap`.
@@ -69,12 +70,16 @@ def fit(key: Array, model: Any, data: Any = None, method: str = "auto", **settin
         raise TypeError(f"{what}: call fit(key, query) or fit(key, model, data)")
     methods = system.methods(model, data)
     require_one_of("method", method, ("auto", *methods.by_name))
-    name = methods.usual if method == "auto" else method
-    read_settings(name, settings, methods.by_name[name].settings)
     key_fit, key_draws = split_key(key)
     begin = time.perf_counter()
-    result = jax.block_until_ready(methods.by_name[name].run(key_fit, model, data, settings))
+    if method == "auto" and methods.choose is not None:
+        name, reason, result = methods.choose(key_fit, model, data, settings)
+    else:
+        name, reason = (methods.usual, methods.reason) if method == "auto" else (method, "")
+        read_settings(name, settings, methods.by_name[name].settings)
+        result = methods.by_name[name].run(key_fit, model, data, settings)
+    result = jax.block_until_ready(result)
     result = in_order(result, data)
     seconds = time.perf_counter() - begin
-    reason, code = methods.reason if method == "auto" else "", call_as_code(key, model, data, name, settings)
+    code = call_as_code(key, model, data, name, settings)
     return Fit(model, data, name, reason, result, seconds, key_draws, code=code)

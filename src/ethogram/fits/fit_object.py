@@ -96,7 +96,8 @@ class Fit:
         -------
         A pandas DataFrame, one row per parameter; rewards are functions of features, without the noise of single
         states, which draws and exports have. Of a variational fit, whose draws are independent, ess and r_hat are
-        NaN; of an assignment, one row per MAP variable. Relevances of a `GPIRL` that are uncertain are there by their
+        NaN; of an assignment, one row per MAP variable. That of an imitation begins with ``failure``, the probability
+        that a fresh game of the last round fails. Relevances of a `GPIRL` that are uncertain are there by their
         logarithms, as ``log_relevance[...]``: their tails are too heavy for means. Mean and sd are infinite where a few
         draws decide them: the mean lies outside the central 99 %, as of a state of a frame or two.
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 from jax import Array
+from numpyro.distributions import Distribution
 
 from ethogram.inference.checkpoint import check_path
 from ethogram.inference.conjugate import ConjugateSVI
@@ -20,9 +21,10 @@ from ethogram.inference.export import to_arviz
 from ethogram.inference.nuts_chains import run_chains
 from ethogram.inference.refresh import refresh_posterior
 from ethogram.inference.sampled_posterior import SampledPosterior
-from ethogram.models.arguments import require_flag, require_integer, require_number
+from ethogram.models.arguments import require_flag, require_integer, require_number, warn_user
 from ethogram.models.conjugate_model import require_informative
 from ethogram.models.data import Trajectories, group_labels
+from ethogram.models.held_warnings import held_warnings
 
 __all__ = [
     "Method",
@@ -38,6 +40,13 @@ __all__ = [
 
 MANY_GROUPS = 2000
 """Groups of trajectories above which ``"auto"`` takes mini-batches."""
+LARGEST_K = 0.5
+"""Pareto k below which the weights of draws have a variance, and ``"auto"`` takes Laplace of choices."""
+USABLE_K = 0.7
+"""Up to here Laplace's approximation has the masses and starts of chains (Vehtari and others 2024, section 3.3)."""
+SHORT_WARMUP, SHALLOW = 100, 4
+"""Iterations for the step alone, and depth of trees with these masses: seven steps cross a Gaussian, and where all
+directions are alike some steps never make the U-turn that ends a tree."""
 BATCH = 64
 """Groups of a mini-batch."""
 
@@ -60,11 +69,16 @@ class Method(NamedTuple):
 
 
 class Methods(NamedTuple):
-    """The algorithms of a model by name, the one that ``"auto"`` takes, and the reason for it."""
+    """The algorithms of a model by name, the one that ``"auto"`` takes, and the reason for it.
+
+    Where that is known from a fit only, `choose` is called as a method's `run`, and returns the name, the reason and
+    the result.
+    """
 
     by_name: dict[str, Method]
     usual: str
     reason: str
+    choose: Callable[[Array, Any, Any, Mapping[str, Any]], tuple[str, str, Any]] | None = None
 
 
 def _count(least: int) -> Check:
@@ -148,6 +162,7 @@ NUTS = SAMPLING | {
     "forward_mode_differentiation": require_flag,
     "regularize_mass_matrix": require_flag,
 }
+LAPLACE = {"num_samples": _count(10), "progress_bar": require_flag}
 PXDA = SAMPLING | _by_algorithm("moves", "winner", "scale_prior", "collapse_scale", "proposals")
 REWARD = _by_algorithm(
     "hyper", "start", "num_steps", "num_draws", "num_evaluations", "num_restarts", "tol", "checkpoint",
@@ -199,10 +214,32 @@ def role_methods(model: Any, data: Any) -> Methods:
 def choice_methods(model: Any, data: Any) -> Methods:
     """Methods of a `NoisyMDP`."""
     by_name = {
+        "laplace": Method(_laplace_of_choices, LAPLACE),
         "nuts": Method(_nuts_of_choices, NUTS | {"centred": require_flag}),
         "px-da": Method(_px_da, PXDA),
     }
-    return Methods(by_name, "nuts", "NUTS, which also mixes where data augmentation is slow")
+    return Methods(by_name, "laplace", "", partial(_choose_of_choices, by_name))
+
+
+def _choose_of_choices(
+    by_name: dict[str, Method], key: Array, model: Any, data: Any, settings: Mapping[str, Any]
+) -> tuple[str, str, Any]:
+    """Laplace's approximation where its weights have a variance; NUTS elsewhere, and where its settings are given."""
+    foreign = [name for name in settings if name not in LAPLACE]
+    if foreign:
+        reason = f"Laplace's approximation takes no setting {', '.join(foreign)}"
+    else:
+        read_settings("laplace", settings, LAPLACE)
+        with held_warnings() as notes:
+            result = by_name["laplace"].run(key, model, data, settings)
+        reason = f"the Pareto k of Laplace's approximation is {result.pareto_k:.2f}, "
+        if result.pareto_k < LARGEST_K:
+            for note in notes:
+                warn_user(note)
+            return "laplace", f"{reason}below {LARGEST_K}", result
+        reason = f"{reason}not below {LARGEST_K}"
+    read_settings("nuts", settings, by_name["nuts"].settings)
+    return "nuts", reason, by_name["nuts"].run(key, model, data, settings)
 
 
 def reward_methods(model: Any, data: Any) -> Methods:
@@ -266,7 +303,12 @@ def _imitate(key: Array, model: Any, data: Any, settings: Mapping[str, Any]) -> 
 
 
 def _chains(
-    key: Array, model: Any, data: Any, settings: Mapping[str, Any], non_centred: tuple[str, ...] = ()
+    key: Array,
+    model: Any,
+    data: Any,
+    settings: Mapping[str, Any],
+    non_centred: tuple[str, ...] = (),
+    starts: Any = None,
 ) -> Any:
     """Chains of NUTS, with all settings in one mapping."""
     kernel = {**DEFAULTS, **settings}
@@ -275,7 +317,7 @@ def _chains(
     if (mass := kernel.get("inverse_mass_matrix")) is not None:
         kernel["inverse_mass_matrix"] = jax.tree.map(lambda each: np.asarray(each, float), mass)
     batch = model.entries(data).batch
-    return run_chains(key, model, batch, *counts, settings=kernel, non_centred=non_centred)
+    return run_chains(key, model, batch, *counts, settings=kernel, starts=starts, non_centred=non_centred)
 
 
 def _nuts_of_chains(key: Array, model: Any, data: Any, settings: Mapping[str, Any]) -> SampledPosterior:
@@ -286,35 +328,58 @@ def _nuts_of_chains(key: Array, model: Any, data: Any, settings: Mapping[str, An
     return _aligned(found, data) if model.switches_labels() else found
 
 
+def _laplace_of_choices(key: Array, model: Any, data: Any, settings: Mapping[str, Any]) -> Any:
+    from ethogram.inference.choices.laplace import laplace_choices
+
+    return laplace_choices(key, model, data, **_without_bar(settings))
+
+
 def _nuts_of_choices(key: Array, model: Any, data: Any, settings: Mapping[str, Any]) -> SampledPosterior:
+    from ethogram.inference.choices.laplace import units
+    from ethogram.models.choices.choice_problem import padded
+
     problem = model.check(data)
     model.warn_of_separation(problem)
     several = problem.data.subject is not None  # a dense matrix of many subjects cannot be estimated
     kernel = {"dense_mass": not several, "centred": False, **settings}
-    non_centred = ("theta",) if not kernel.pop("centred") and several else ()
+    non_centred, starts = ("theta",) if not kernel.pop("centred") and several else (), None
     # Starts and masses that a caller gives are those of theta and loc themselves.
     if not (
         kernel.keys() & {"init_strategy", "inverse_mass_matrix"} or isinstance(kernel["dense_mass"], list)
     ):
-        problem = problem._replace(unit=_units(problem))
-    found = _chains(key, model, problem, kernel, non_centred)
+        unit = units(problem)
+        problem = problem._replace(unit=unit)
+        if not (several or isinstance(model.kappa, Distribution)) and settings.get("adapt_mass_matrix", True):
+            starts, mass = _starts_of_choices(key, model, problem, kernel)
+            kernel = mass | kernel
+    found = _chains(key, model, padded(problem), kernel, non_centred, starts)
     sites = {name: site for name, site in found.sites.items() if not name.endswith("_scaled")}
     return SampledPosterior(model, sites, found.statistics)
 
 
-def _units(problem: Any) -> np.ndarray:
-    """About the posterior standard deviations of theta, in whatever units the features are.
+def _starts_of_choices(
+    key: Array, model: Any, problem: Any, settings: Mapping[str, Any]
+) -> tuple[dict[str, np.ndarray] | None, dict[str, Any]]:
+    """Starts and masses of Laplace's approximation, for a warm-up that finds the step alone; nothing where it fails."""
+    from ethogram.inference.choices.laplace import laplace_choices
 
-    They are those of the information where all values are zero, and all legal options of a decision alike.
-    """
-    from ethogram.models.choices.decisions import weights_of
-
-    legal = np.asarray(problem.data.legal)
-    share = (legal / legal.sum(-1, keepdims=True))[..., None]
-    design = np.where(legal[..., None], np.asarray(problem.design, float), 0)
-    apart = share * (design - (share * design).sum(1, keepdims=True)) ** 2
-    information = weights_of(problem.data, known=True) @ apart.sum(1)
-    return 1 / np.sqrt(np.maximum(information, 1 / 25))
+    num_chains = settings.get("num_chains", DEFAULTS["num_chains"])
+    with held_warnings():
+        try:
+            found = laplace_choices(key, model, problem)
+        except RuntimeError:
+            return None, {}
+    if found.pareto_k > USABLE_K:
+        return None, {}
+    rows = np.linspace(0, found.sites["theta"].shape[1] - 1, num_chains).round().astype(int)
+    covariance = found.covariance / np.outer(problem.unit, problem.unit)
+    mass = covariance if settings["dense_mass"] else np.diag(covariance)
+    return {"theta_scaled": found.sites["theta"][0, rows] / problem.unit}, {
+        "inverse_mass_matrix": {("theta_scaled",): mass},
+        "adapt_mass_matrix": False,
+        "num_warmup": SHORT_WARMUP,
+        "max_tree_depth": SHALLOW,
+    }
 
 
 def _nuts_of_rewards(key: Array, model: Any, data: Any, settings: Mapping[str, Any]) -> SampledPosterior:

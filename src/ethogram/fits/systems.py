@@ -25,6 +25,7 @@ from ethogram.inference.sampled_posterior import SampledPosterior
 from ethogram.models.arguments import require_integer
 from ethogram.models.conjugate_model import ConjugateModel, overrides, steps_by_entry
 from ethogram.models.data import Trajectories
+from ethogram.models.numpy_generator import numpy_generator
 from ethogram.models.printing import short_repr
 from ethogram.models.quick_jit import quick_jit
 from ethogram.plots.axes import draw_intervals
@@ -244,6 +245,15 @@ def _roll_outs(fit: Any, data: Trajectories) -> Trajectories:
     return fit.result.rolled
 
 
+def _imitated_entries(fit: Any, **options: Any) -> tuple[list[str], np.ndarray]:
+    """The probability that a fresh game fails, after Jeffreys' prior, and then the entries of the role model."""
+    names, draws = exported_entries(fit, **options)
+    reached = fit.result.reached[-1]
+    failed = (~reached).sum()
+    failure = numpy_generator(fit._key).beta(failed + 0.5, len(reached) - failed + 0.5, draws.shape[:2])
+    return ["failure", *names], np.concatenate([failure[..., None], draws], axis=-1)
+
+
 def _intent_states(fit: Any, data: Trajectories) -> Any:
     from ethogram.inference.intents import infer_intents
 
@@ -410,6 +420,7 @@ _IMITATIONS = _ROLES._replace(
     states=_imitated_states,
     predict=_roll_outs,
     draw=figures.draw_imitation,
+    entries=_imitated_entries,
     num_states=lambda fit: fit.result.fit.posterior.model.num_roles,
 )
 

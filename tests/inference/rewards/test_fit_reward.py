@@ -378,7 +378,7 @@ def test_means_are_those_of_the_function_of_features(inducing):
     with jax.enable_x64(True):
         hypers = {"scale_prior": 3.0, "relevance_prior": np.array([0.5, 20.0]), "noise": 0.02}
         family = {} if inducing is None else {"family": "inducing", "inducing": inducing}
-        model = GPIRL(toy_mdps.three_state(), features, **family, **hypers)
+        model = GPIRL(small_mdps.three_state(), features, **family, **hypers)
         white = np.array([0.3, -1.0, 0.8])[: model.num_white]
         parts = white[None, None], np.eye(len(white))[None, None], np.zeros((1, 0)), np.zeros(1)
         posterior = RewardPosterior(model, *parts)

@@ -18,7 +18,7 @@ from ethogram import fits
 from ethogram.domains import diagnosis
 from ethogram.fits import methods, systems
 from ethogram.fits.fit_object import Fit
-from ethogram.inference.choices import px_da_chains
+from ethogram.inference.choices import laplace, px_da_chains
 from ethogram.inference.conjugate import ConjugateSVI
 from ethogram.inference.sampled_posterior import SampledPosterior
 
@@ -54,7 +54,7 @@ def test_methods_find_what_the_posteriors_here_have(name, method, settings, requ
         ("roles", "svi", {"tol": 0.1}, {"num_steps": 2000, "batch_size": 1, "tol": 0.1}),
         ("roles", "refresh", {"num_steps": 7, "checkpoint": "x"}, {"num_steps": 7}),
         ("choices", "px-da", {}, {"num_warmup": 500, "num_samples": 2000, "num_chains": 4}),
-        ("choices", "auto", {"num_chains": 1}, {"settings": {"dense_mass": True}, "non_centred": ()}),
+        ("choices", "auto", {"num_chains": 1}, {"non_centred": ()}),
         ("people", "nuts", {}, {"settings": {"dense_mass": False}, "non_centred": ("theta",)}),
         ("people", "nuts", {"centred": True}, {"non_centred": ()}),
         ("rewards", "auto", {}, {"method": "natural_gradient"}),
@@ -216,8 +216,26 @@ def test_units_of_choices_follow_the_units_of_their_features():
         data = ethogram.Decisions.from_list(
             features * scale, np.where(np.arange(60) < 3, -1, choice)
         )._replace(legal=legal)
-        return methods._units(model.check(data))
+        return laplace.units(model.check(data))
 
     found = units(np.ones(2))
     np.testing.assert_allclose(units(np.array([1e4, 0.1])), found / np.array([1e4, 0.1]), rtol=1e-9)
     assert ((found > 0.1) & (found < 0.3)).all()
+
+
+def test_auto_takes_laplace_of_choices_where_its_pareto_k_is_small(choices, monkeypatch):
+    """And NUTS elsewhere; the reason has the k, and the call that the fit records has the method."""
+    found = fits.fit(KEY, choices.model, choices.data, num_samples=500)
+    k = found.result.pareto_k
+    assert found.method == "laplace" and found.method_reason.endswith(f"is {k:.2f}, below 0.5")
+    assert "method='laplace'" in found.code and found.result.sites["v"].shape == (1, 500, 1)
+    assert found.summary().loc["v[0]", "ess"] > 100 and np.isfinite(found.score().total)
+
+    def stop(*given, **named):
+        raise InterruptedError
+
+    monkeypatch.setattr(methods, "run_chains", stop)
+    monkeypatch.setattr(methods, "LARGEST_K", k)
+    for settings in ({"num_samples": 500}, {"num_chains": 1}):
+        with pytest.raises(InterruptedError):
+            fits.fit(KEY, choices.model, choices.data, **settings, **QUIET)

@@ -1,0 +1,134 @@
+"""Laplace's approximation of choices against quadrature, importance sampling and ArviZ."""
+
+from __future__ import annotations
+
+import arviz
+import jax
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+from scipy.special import log_ndtr
+from scipy.stats import norm
+
+from ethogram.inference.choices.laplace import (
+    chosen_gaps,
+    expand,
+    laplace_choices,
+    smoothed_weights,
+    systematic_resample,
+)
+from ethogram.models.choices import Decisions, NoisyMDP
+
+KEY = jax.random.key(0)
+
+
+def choices(num_decisions, beta, seed=0, num_options=2, **fields):
+    """Decisions of an agent with weights beta, or (subject, feature), among options with normal features."""
+    rng = np.random.default_rng(seed)
+    beta = np.asarray(beta, float)
+    x = rng.normal(size=(num_decisions, num_options, beta.shape[-1]))
+    each = beta if beta.ndim == 1 else beta[fields["subject"]][:, None]
+    utilities = (x * each).sum(-1) + rng.normal(size=x.shape[:2])
+    return Decisions(x, np.ones(x.shape[:2], bool), utilities.argmax(1), **fields)
+
+
+def log_likelihood(data, theta):
+    """Log likelihoods (point,) of choices between two options at theta (point, feature), in closed form."""
+    gaps = (
+        data.features[np.arange(len(data)), data.choice]
+        - data.features[np.arange(len(data)), 1 - data.choice]
+    )
+    weight = np.ones(len(data)) if data.weight is None else data.weight
+    return log_ndtr(theta @ gaps.T / np.sqrt(2)) @ weight
+
+
+def on_grid(log_density, *axes):
+    """Points (point, axis), their probabilities and the log integral, by the trapezoid rule."""
+    points = np.stack([x.ravel() for x in np.meshgrid(*axes, indexing="ij")], axis=-1)
+    height = log_density(points)
+    mass = np.exp(height - height.max())
+    cell = np.prod([x[1] - x[0] for x in axes])
+    return points, mass / mass.sum(), height.max() + np.log(mass.sum() * cell)
+
+
+@pytest.mark.parametrize(("unit", "kappa"), [(1.0, 4.0), (1e4, np.inf), (1e-3, np.inf)])
+def test_moments_and_evidence_are_those_of_quadrature(unit, kappa):
+    """Of two weights of features in odd units and far from zero, with weighted decisions; 4.5 standard errors."""
+    weight = np.random.default_rng(2).integers(0, 3, 60).astype(float)
+    data = choices(60, [0.8, -0.5], weight=weight)
+    scale = np.array([unit, 1.0])
+    scaled = data._replace(features=(data.features + 1e3) * scale)
+    found = laplace_choices(KEY, NoisyMDP(kappa, kind="features"), scaled, num_samples=2000)
+
+    def log_joint(at):
+        return log_likelihood(data, at) + (
+            0 if np.isinf(kappa) else norm.logpdf(at, scale=np.sqrt(kappa)).sum(1)
+        )
+
+    points, probability, evidence = on_grid(
+        log_joint, np.linspace(-1.5, 3.0, 181), np.linspace(-3.0, 1.5, 181)
+    )
+    theta = found.sites["theta"][0] * scale
+    mean = probability @ points
+    sd = np.sqrt(probability @ (points - mean) ** 2)
+    assert found.pareto_k < 0.5
+    np.testing.assert_allclose((theta.mean(0) - mean) / sd, 0, atol=4.5 / np.sqrt(1500))
+    np.testing.assert_allclose(theta.std(0) / sd, 1, atol=4.5 / np.sqrt(2 * 1500))
+    np.testing.assert_allclose(found.log_evidence, evidence if np.isfinite(kappa) else np.nan, atol=0.02)
+    np.testing.assert_allclose(points[probability.argmax()], found.mode["theta"] * scale, atol=0.03)
+
+
+def test_a_learned_variance_is_that_of_quadrature():
+    """Log kappa and one weight, on a grid."""
+    data = choices(80, [1.2])
+    prior = dist.LogNormal(0.0, 1.0)
+    found = laplace_choices(KEY, NoisyMDP(prior, kind="features"), data, num_samples=2000)
+
+    def log_joint(at):
+        x, theta = at.T
+        return log_likelihood(data, theta[:, None]) + norm.logpdf(theta, scale=np.exp(x / 2)) + norm.logpdf(x)
+
+    points, probability, evidence = on_grid(log_joint, np.linspace(-5, 6, 221), np.linspace(0.2, 2.6, 241))
+    mean = probability @ points
+    sd = np.sqrt(probability @ (points - mean) ** 2)
+    drawn = np.stack([np.log(found.sites["kappa"][0]), found.sites["theta"][0, :, 0]], axis=1)
+    assert found.pareto_k < 0.5
+    np.testing.assert_allclose((drawn.mean(0) - mean) / sd, 0, atol=4.5 / np.sqrt(1000))
+    np.testing.assert_allclose(drawn.std(0) / sd, 1, atol=4.5 / np.sqrt(1000))
+    np.testing.assert_allclose(found.log_evidence, evidence, atol=0.03)
+
+
+def test_weights_are_smoothed_as_arviz_does():
+    """Log weights and the Pareto k, of light and of heavy tails."""
+    rng = np.random.default_rng(3)
+    for log_ratios in (rng.normal(size=1000), rng.standard_t(3, size=500), rng.exponential(0.9, 2000)):
+        log_weights, k = smoothed_weights(log_ratios)
+        theirs, their_k = arviz.psislw(log_ratios)
+        np.testing.assert_allclose(k, their_k, atol=1e-9)
+        np.testing.assert_allclose(log_weights - np.logaddexp.reduce(log_weights), theirs, atol=1e-9)
+
+
+def test_draws_are_resampled_by_their_weights():
+    """Each as often as its weight says, up to one."""
+    weight = np.array([0.3, 1.5, 0.0, 2.2])
+    number = np.bincount(
+        systematic_resample(np.random.default_rng(0), np.log(np.maximum(weight, 1e-300))), minlength=4
+    )
+    assert number.sum() == 4 and (abs(number - weight) < 1).all()
+
+
+def test_the_expansion_is_that_of_differences():
+    """Gradient and information of each subject, for fewer and for more options than weights."""
+    for num_options in (2, 5):
+        subject = np.arange(40) % 3
+        data = choices(40, np.ones((3, 3)), num_options=num_options, subject=subject)
+        model = NoisyMDP(1.0, kind="features")
+        chosen, _ = chosen_gaps(model, model.check(data))
+        theta = np.random.default_rng(1).normal(size=(3, 3))
+        here, step = expand(chosen, theta), 1e-4
+        for number in range(3):
+            ahead, behind = (expand(chosen, theta + sign * step * np.eye(3)[number]) for sign in (1, -1))
+            slope = (ahead.value - behind.value) / (2 * step)
+            np.testing.assert_allclose(here.gradient[:, number], slope, atol=1e-6)
+            curved = (behind.gradient - ahead.gradient) / (2 * step)
+            np.testing.assert_allclose(here.information[:, number], curved, atol=1e-6)
