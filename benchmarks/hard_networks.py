@@ -36,7 +36,7 @@ def grid(key: Array, side: int, deterministic: float) -> BayesNet:
     Parameters
     ----------
     key : typed PRNG key.
-    side : variables a row and a column.
+    side : variables per row and per column.
     deterministic : chance of every row of a table to have a zero and a one; other rows are uniform on the simplex.
 
     Raises

@@ -98,12 +98,7 @@ def heating_query(symptoms: dict[str, str] | None = None) -> MarginalMAP:
 
 
 def simulate(key: Array, num_houses: int) -> list[House]:
-    """Houses sampled from the network.
-
-    Raises
-    ------
-    TypeError, ValueError : `num_houses` is not an integer of at least 1.
-    """
+    """Houses sampled from the network."""
     require_integer("num_houses", num_houses, 1)
     random, query = numpy_generator(key), MarginalMAP(heating(), {}, list(FAULTS))
     states = [draw_states(random, query) for _ in range(num_houses)]  # on the host: compiling takes longer

@@ -17,12 +17,12 @@ from ethogram.models.data import Trajectories
 from ethogram.models.mdps import MDP
 from ethogram.models.planning import PlanningProblem
 
-__all__ = ["FluentMDP", "enumerate_problem"]
+__all__ = ["FluentMDP", "action_sets", "enumerate_problem"]
 
 MOST_CELLS = 2**26
 """Probabilities (state, action, next state) that are written out."""
-MOST_SETS = 2**22
-"""Sets of actions that are tried, over all states."""
+MOST_SETS = 2**14
+"""Sets of actions that are tried."""
 
 
 class FluentMDP(NamedTuple):
@@ -74,39 +74,37 @@ def enumerate_problem(problem: PlanningProblem) -> FluentMDP:
 
     Raises
     ------
-    ValueError : there are more than 2^26 probabilities, or 2^22 sets of actions in all states, or the problem has
-        terminal conditions.
+    ValueError : there are more than 2^26 probabilities, or 2^14 sets of actions, or the problem has terminal
+        conditions.
     """
     one_of = [list(members) for members in problem.enumerated.values()]
     plain = [i for i, name in enumerate(problem.fluents) if "=" not in name]
-    count, parts = len(problem.fluents), len(problem.actions)
     num_states = 2 ** len(plain) * math.prod(map(len, one_of))
-    if num_states**2 > MOST_CELLS or num_states * 2**parts > MOST_SETS:
-        raise ValueError(f"problem has {num_states} states and {parts} actions: too many to write out")
+    size = f"{num_states} states and {len(problem.actions)} actions"
+    if num_states**2 > MOST_CELLS:
+        raise ValueError(f"problem has {size}: too many to write out")
     blocks = [((0.0,), (1.0,))] * len(plain) + [tuple(map(tuple, np.eye(len(each)))) for each in one_of]
     order = np.argsort(plain + [number for each in one_of for number in each])
     rows = [[value for part in chosen for value in part] for chosen in itertools.product(*blocks)]
-    states = np.array(rows, float).reshape(-1, count)[:, order]
-    every = np.array(list(itertools.product((0.0, 1.0), repeat=parts)))
-    every = every[np.argsort(every.sum(1), kind="stable")]
-    allowed = np.array([problem.rules.unmet(state, every.T) == 0 for state in states])
-    actions, allowed = every[allowed.any(0)], allowed[:, allowed.any(0)]
-    if (cells := len(states) ** 2 * len(actions)) > MOST_CELLS:
-        raise ValueError(f"problem has {cells} probabilities of next states: too many to write out")
-    transitions, rewards = np.zeros((len(states), len(actions), len(states))), np.zeros(allowed.shape)
-    for number, action in enumerate(actions):
-        following, reward, end = problem.program.expectations(
-            states.T, np.repeat(action[:, None], len(states), 1)
-        )
+    states = np.array(rows, float).reshape(-1, len(problem.fluents))[:, order]
+    sets = action_sets(problem, states.T)
+    if num_states**2 * len(sets) > MOST_CELLS:
+        raise ValueError(f"problem has {size}, {len(sets)} sets of them: too many to write out")
+    every = [np.repeat(action[:, None], num_states, 1) for action in sets]
+    allowed = np.stack([problem.rules.unmet(states.T, action) == 0 for action in every], 1)
+    some = np.flatnonzero(allowed.any(0))
+    actions, allowed = sets[some], allowed[:, some]
+    transitions, rewards = np.ones((num_states, len(some), num_states)), np.zeros(allowed.shape)
+    for number, index in enumerate(some):
+        following, rewards[:, number], end = problem.program.expectations(states.T, every[index])
         if end.any():
             raise ValueError("problem has terminal conditions, which are not written out")
-        rewards[:, number] = reward
-        chances = np.ones((len(states), len(states)))
         for i in plain:
-            chances *= np.where(states[:, i] > 0, following[i][:, None], 1 - following[i][:, None])
+            on = following[i][:, None]
+            transitions[:, number] *= np.where(states[:, i] > 0, on, 1 - on)
         for members in one_of:
-            chances *= following[members].T @ states[:, members].T
-        transitions[:, number] = chances / chances.sum(1, keepdims=True)
+            transitions[:, number] *= following[members].T @ states[:, members].T
+    transitions /= transitions.sum(-1, keepdims=True)
     start = (states == problem.initial).all(1).astype(float)
     mdp = MDP.dense(
         transitions,
@@ -118,6 +116,28 @@ def enumerate_problem(problem: PlanningProblem) -> FluentMDP:
         action_names=_names(actions, problem.actions, "nothing"),
     )
     return FluentMDP(mdp, rewards, states, actions)
+
+
+def action_sets(
+    problem: PlanningProblem, states: Float[np.ndarray, "fluent state"]
+) -> Float[np.ndarray, "set action"]:
+    """Sets of actions of 0 and 1 that no bound of their number forbids in all states, the smallest first.
+
+    Raises
+    ------
+    ValueError : there are more than 2^14.
+    """
+    rules, count = problem.rules, len(problem.actions)
+    bounds = rules.checks.expectations(states, np.zeros((count, states.shape[1])))[0][: len(rules.weights)]
+    most = min(
+        (bound.max() for row, bound in zip(rules.weights, bounds, strict=True) if (row == 1).all()),
+        default=count,
+    )
+    sizes = range(min(int(most), count) + 1)
+    if sum(math.comb(count, size) for size in sizes) > MOST_SETS:
+        raise ValueError(f"problem has over {MOST_SETS} sets of actions: too many to try")
+    members = itertools.chain.from_iterable(itertools.combinations(range(count), size) for size in sizes)
+    return np.array([np.isin(np.arange(count), each) for each in members], float).reshape(-1, count)
 
 
 def _names(rows: np.ndarray, names: Sequence[str], nothing: str) -> tuple[str, ...]:

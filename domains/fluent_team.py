@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from ethogram.domains.fluent_world import draw_step
 from ethogram.inference.imitation import Demonstrations
 from ethogram.inference.imitation.policies import choose_actions
 from ethogram.inference.planning import Episodes
@@ -28,7 +29,7 @@ States = Float[np.ndarray, "game fluent"]
 class FluentTeam:
     """Games of a planning problem, from its initial state; a game reaches its goal where a state ends the episode.
 
-    Next states are drawn as by :class:`~ethogram.domains.fluent_world.FluentWorld`. Of actions that are not allowed
+    Next states are drawn as by `fluent_world.draw_step`. Of actions that are not allowed
     together, the first are carried out as long as the rules of the problem allow.
 
     Parameters
@@ -45,7 +46,6 @@ class FluentTeam:
         self.problem = problem
         self.num_agents = require_integer("num_agents", num_agents, 1)
         self.num_actions = 1 + len(problem.actions)
-        self._enumerated = [list(each) for each in problem.enumerated.values()]
 
     def reset(self, rng: np.random.Generator, num_games: int) -> States:
         """The initial state, in each game."""
@@ -55,14 +55,7 @@ class FluentTeam:
         self, rng: np.random.Generator, state: States, actions: Int[np.ndarray, "game agent"]
     ) -> tuple[States, Bool[np.ndarray, "game"]]:
         """States after the actions that are allowed, and whether they end the episode."""
-        program, done = self.problem.program, self.joint(state, actions).T
-        chances = program.expectations(state.T, done)[0].T
-        following = (rng.random(chances.shape) < chances).astype(float)
-        for members in self._enumerated:
-            below = np.cumsum(chances[:, members], 1)
-            chosen = (rng.random((len(state), 1)) * below[:, -1:] >= below).sum(1)
-            following[:, members] = np.eye(len(members))[chosen]
-        ended = rng.random(len(state)) < program.expectations(following.T, done)[2]
+        following, _, ended = draw_step(self.problem, rng, state, self.joint(state, actions))
         return following, ended
 
     def joint(

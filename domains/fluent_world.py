@@ -6,32 +6,46 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from jaxtyping import Bool, Float
 
 from ethogram.models.planning import PlanningProblem
 
-__all__ = ["FluentWorld"]
+__all__ = ["FluentWorld", "draw_step"]
+
+
+def draw_step(
+    problem: PlanningProblem,
+    rng: np.random.Generator,
+    states: Float[np.ndarray, "game fluent"],
+    actions: Float[np.ndarray, "game action"],
+) -> tuple[Float[np.ndarray, "game fluent"], Float[np.ndarray, "game"], Bool[np.ndarray, "game"]]:
+    """Next states, expected rewards, and whether the next states end the episode; all of 0 and 1 but the rewards.
+
+    The next fluents are drawn one by one, and the values of an enumerated fluent together: exact where, given state and
+    actions, fluents are independent, as they are without random intermediate fluents.
+    """
+    probs, rewards, _ = problem.program.expectations(states.T, actions.T)
+    following = (rng.random(states.shape) < probs.T).astype(float)
+    for members in map(list, problem.enumerated.values()):
+        cumulative = np.cumsum(probs[members].T, 1)
+        chosen = (rng.random((len(states), 1)) * cumulative[:, -1:] >= cumulative).sum(1)
+        following[:, members] = np.eye(len(members))[chosen]
+    ended = rng.random(len(states)) < problem.program.expectations(following.T, actions.T)[2]
+    return following, rewards, ended
 
 
 class FluentWorld:
-    """An environment with ``reset(seed=)`` and ``step(actions)``, as gymnasium's.
-
-    The next fluents are drawn one by one, and the values of an enumerated fluent together: exact where, given state and
-    actions, fluents are independent, as they are without random intermediate fluents. Rewards are their expectations.
+    """An environment with ``reset(seed=)`` and ``step(actions)``, as gymnasium's; draws are those of `draw_step`.
 
     Parameters
     ----------
     problem : whose world it is.
-
-    Raises
-    ------
-    ValueError : from `step`, actions that are unknown or not allowed.
     """
 
     def __init__(self, problem: PlanningProblem):
         self.problem = problem
         if not isinstance(problem, PlanningProblem):
             raise TypeError(f"problem is {type(problem).__name__}: expected a PlanningProblem")
-        self._enumerated = [list(each) for each in problem.enumerated.values()]
         self._rng = np.random.default_rng(0)
         self.state, self.time = problem.initial.copy(), 0
 
@@ -53,15 +67,9 @@ class FluentWorld:
             raise ValueError(
                 f"actions {sorted(n for n, on in actions.items() if on)} are not allowed in this state"
             )
-        every = problem.program.expectations(self.state[:, None], action[:, None])
-        chances, reward = every[0][:, 0], float(every[1][0])
-        following = (self._rng.random(len(chances)) < chances).astype(float)
-        for group in self._enumerated:
-            following[group] = self._rng.multinomial(1, chances[group] / chances[group].sum())
-        end = problem.program.expectations(following[:, None], action[:, None])[2]
-        ended = bool(self._rng.random() < end[0])
-        self.state, self.time = following, self.time + 1
-        return self._named(), reward, ended, self.time >= problem.horizon, {}
+        (self.state,), (reward,), (ended,) = draw_step(problem, self._rng, self.state[None], action[None])
+        self.time += 1
+        return self._named(), float(reward), bool(ended), self.time >= problem.horizon, {}
 
     def _named(self) -> dict[str, Any]:
         """The state by name; values of enumerated fluents as strings."""

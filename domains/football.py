@@ -57,11 +57,6 @@ def load(
     -------
     The plays. Defending, home has 14 plays of 399 frames in all, away 13 plays of 767 frames.
 
-    Raises
-    ------
-    ValueError : an unknown team, rate or role, or a file that cannot be read or lacks a part.
-    FileNotFoundError : no file at `path`.
-
     Examples
     --------
     >>> plays = load("away")

@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 
 from ethogram.domains import football
 from ethogram.domains.data import archive
-from ethogram.inference.imitation import Scenes
+from ethogram.inference.imitation import Scenes, centred_plays
 from ethogram.models.data.trajectories import Metadata, Trajectories
 
 __all__ = ["FootballScenes", "load", "motion_features"]
@@ -58,21 +58,14 @@ def load() -> FootballScenes:
                 team.append(defends)
     lengths = np.array([len(play) for play in positions])
     scenes = Scenes(_padded(positions, lengths), _padded(context, lengths), lengths)
-    relative = [play - play.mean(axis=1, keepdims=True) for play in positions]
-    num_agents = positions[0].shape[1]
-    data = Trajectories.from_list(
-        [play[:, agent].astype(np.float32) for play in relative for agent in range(num_agents)],
-        agent=np.tile(np.arange(num_agents), len(lengths)),
-        group=np.repeat(np.arange(len(lengths)), num_agents),
-        metadata=Metadata(
-            name="football, defence of both teams",
-            feature_names=("x", "y"),
-            feature_units=("m", "m"),
-            time_unit="s",
-            frame_rate=float(football.FRAMES_PER_SECOND),
-        ),
+    metadata = Metadata(
+        name="football, defence of both teams",
+        feature_names=("x", "y"),
+        feature_units=("m", "m"),
+        time_unit="s",
+        frame_rate=float(football.FRAMES_PER_SECOND),
     )
-    return FootballScenes(scenes, data, np.array(team))
+    return FootballScenes(scenes, centred_plays(scenes, metadata), np.array(team))
 
 
 def motion_features(position: Array, velocity: Array, objects: Array, object_velocity: Array) -> Array:

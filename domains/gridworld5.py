@@ -41,10 +41,6 @@ QUIET_CELLS = np.arange(1, 23)
 def load() -> Rollout:
     """The traces as states and actions, with the mode of every step as the intent.
 
-    Raises
-    ------
-    ValueError : the embedded file is unreadable or incomplete.
-
     Examples
     --------
     >>> rollout = load()

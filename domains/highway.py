@@ -73,10 +73,6 @@ def state_number(lane: Any, gap_1: Any, gap_2: Any, racing_flag: Any) -> Int[np.
     ----------
     lane, gap_1, gap_2, racing_flag : integers or arrays of them that broadcast, as in `HighwayState`.
 
-    Raises
-    ------
-    ValueError : a part is no integer, or out of range.
-
     Examples
     --------
     >>> int(state_number(1, 4, 0, 1)), int(state_parts(91).gap_1)
@@ -89,12 +85,7 @@ def state_number(lane: Any, gap_1: Any, gap_2: Any, racing_flag: Any) -> Int[np.
 
 
 def state_parts(state: Any) -> HighwayState:
-    """Lane, gaps and flag of state indices: the inverse of `state_number`.
-
-    Raises
-    ------
-    ValueError : an index is no integer, or not in 0..199.
-    """
+    """Lane, gaps and flag of state indices: the inverse of `state_number`."""
     numbers = np.asarray(state)
     _check_integers("state", numbers, NUM_STATES)
     return HighwayState(*(np.asarray(part) for part in np.unravel_index(numbers, SHAPE)))
@@ -106,10 +97,6 @@ def transitions(p_fast: float | int = 0.9) -> Float[np.ndarray, "state action ne
     Parameters
     ----------
     p_fast : probability that a gap closes by one cell.
-
-    Raises
-    ------
-    ValueError : `p_fast` is no probability.
     """
     p_fast = require_number("p_fast", p_fast, 0, 1)
     lane, gap_1, gap_2, _ = state_parts(np.arange(NUM_STATES))
@@ -127,10 +114,6 @@ def true_agent(eps: float | int = 0.01) -> IntentAgent:
     Parameters
     ----------
     eps : probability of an action other than the one intended.
-
-    Raises
-    ------
-    ValueError : `eps` is no probability.
     """
     eps = require_number("eps", eps, 0, 1)
     parts = state_parts(np.arange(NUM_STATES))
@@ -157,10 +140,6 @@ def simulate(
     num_traces : number of traces.
     length : steps of a trace, each with its state and action.
     p_fast, eps : as in `transitions` and `true_agent`.
-
-    Raises
-    ------
-    TypeError, ValueError : a number of traces or a length is no integer or below 1, or a probability is none.
     """
     require_integer("num_traces", num_traces, 1)
     require_integer("length", length, 1)

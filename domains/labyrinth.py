@@ -46,10 +46,6 @@ WATER = 116
 def load() -> Trajectories:
     """The windows, one sequence each: nodes as states, step types as actions.
 
-    Raises
-    ------
-    ValueError : the embedded file is unreadable or incomplete.
-
     Examples
     --------
     >>> load().states.shape
@@ -61,12 +57,7 @@ def load() -> Trajectories:
 
 
 def next_state() -> Int[np.ndarray, "node action"]:
-    """Next node of each node and action; impossible actions stay in place.
-
-    Raises
-    ------
-    ValueError : the embedded file is unreadable or incomplete.
-    """
+    """Next node of each node and action; impossible actions stay in place."""
     return archive.embedded("labyrinth", "labyrinth.npz", ("next_state",))[0].astype(int)
 
 

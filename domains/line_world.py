@@ -53,10 +53,6 @@ def simulate(key: Array, num_traces: int = 5, length: int = 20) -> Rollout:
     num_traces : number of traces.
     length : steps of a trace, each with its cell and action.
 
-    Raises
-    ------
-    TypeError, ValueError : a number of traces or a length that is no integer, or below 1.
-
     Examples
     --------
     >>> import jax

@@ -96,10 +96,6 @@ def objectworld(
     success : probability that the chosen action is executed.
     discount : gamma in [0, 1].
 
-    Raises
-    ------
-    TypeError, ValueError : `size` is not an integer from 2, `features` is unknown, or a number is out of range.
-
     Examples
     --------
     >>> world = objectworld(jax.random.key(0), 8)
@@ -133,11 +129,6 @@ def from_maps(
     outer, inner : (state,) integers, colour 1 or 2 of the object on a cell and 0 where there is none.
     features, success, discount : as in `objectworld`.
 
-    Raises
-    ------
-    TypeError, ValueError : a map is not of integers 0, 1 and 2, its length is not a square (at least 2 x 2), an object
-        has one colour only, or as for `objectworld`.
-
     Examples
     --------
     >>> world = from_maps([1, 0, 0, 0], [2, 0, 0, 0], features="continuous")
@@ -167,12 +158,7 @@ def from_maps(
 
 
 def feature_names(size: int = 16, features: str = "discrete") -> tuple[str, ...]:
-    """Names of the features, in order: ``"outer 1"``, or ``"outer 1 < 3"`` and so on.
-
-    Raises
-    ------
-    TypeError, ValueError : `size` is not an integer from 2, or `features` is unknown.
-    """
+    """Names of the features, in order: ``"outer 1"``, or ``"outer 1 < 3"`` and so on."""
     require_integer("size", size, 2)
     require_one_of("features", features, KINDS)
     names = tuple(f"{where} {colour}" for where in ("outer", "inner") for colour in COLOURS)
@@ -190,11 +176,6 @@ def simulate(key: Array, world: ObjectWorld, num_trajectories: int, length: int 
     num_trajectories : number of sequences.
     length : steps of each, with a state and an action.
 
-    Raises
-    ------
-    TypeError, ValueError : a number is not an integer from 1, or the discount is 1.
-    RuntimeError : the values have not converged.
-
     Examples
     --------
     >>> world = objectworld(jax.random.key(0), 8)
@@ -204,11 +185,10 @@ def simulate(key: Array, world: ObjectWorld, num_trajectories: int, length: int 
     require_integer("num_trajectories", num_trajectories, 1)
     require_integer("length", length, 1)
     agent = require_converged("soft_values", soft_values(world.mdp, world.reward))
-    # `sample` draws steps by the second of the two keys, and none by the first, since first cells are given.
-    key_start, _ = jax.random.split(key)
-    start = jax.random.randint(key_start, (num_trajectories,), 0, world.mdp.num_states, np.int32)
-    lived = SoftPolicy(world.mdp, None, length=length, start=start, solution=agent).sample(key)
-    states, actions = np.moveaxis(np.asarray(lived), -1, 0)
+    acts = SoftPolicy(
+        world.mdp, None, length=length, solution=agent
+    )  # from uniform cells: the MDP has no start
+    states, actions = np.moveaxis(np.asarray(acts.sample(key, (num_trajectories,))), -1, 0)
     metadata = Metadata(name="objectworld", action_names=ACTION_NAMES, time_unit="step")
     return Trajectories.from_list(states=states, actions=actions, metadata=metadata, codes=True)
 
@@ -220,10 +200,6 @@ def draw(world: ObjectWorld, axes: Any = None, values: Any = None) -> Any:
     ----------
     axes : Matplotlib axes to draw into; new ones by default.
     values : (state,) numbers to map instead of the true reward, such as its posterior mean.
-
-    Raises
-    ------
-    ValueError : `values` are not finite, or not one per state.
     """
     import matplotlib.pyplot as plt
     from matplotlib.patches import Circle
@@ -257,10 +233,6 @@ def draw_policy(world: ObjectWorld, policy: Any, axes: Any = None) -> Any:
     ----------
     policy : (state, action) probabilities.
     axes : Matplotlib axes to draw into, such as those of `draw`; without them the reward is drawn first.
-
-    Raises
-    ------
-    ValueError : `policy` has the wrong shape, or rows that do not sum to one.
     """
     chance = np.asarray(policy, float)
     expected = (len(world.reward), NUM_ACTIONS)

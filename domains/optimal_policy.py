@@ -15,12 +15,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from ethogram.domains.fluent_mdp import action_sets
 from ethogram.models.planning import PlanningProblem
 
 __all__ = ["OptimalPolicy"]
 
-MOST_FLUENTS, MOST_SETS, MOST_SUMMANDS = 20, 4096, 2**28
-"""Fluents, sets of actions that are tried, and next states (state, action, next state) of positive probability."""
+MOST_FLUENTS, MOST_SUMMANDS = 20, 2**28
+"""Fluents, and next states (state, action, next state) of positive probability."""
 CERTAIN = 1e-12
 
 
@@ -62,9 +63,9 @@ class OptimalPolicy:
             raise ValueError(f"problem has {count} fluents: at most {MOST_FLUENTS} can be solved")
         self._bits = 1 << np.arange(count)
         states = (np.arange(2**count) & self._bits[:, None] > 0).astype(float)
-        self._actions = _action_sets(problem, states)
+        self._actions = action_sets(problem, states)
         backups, total = [], 0
-        for action in self._actions.T:
+        for action in self._actions:
             backups.append(_backup(problem, states, action))
             total += sum(len(part.states) << len(part.bits) for part in backups[-1].parts)
             if total > MOST_SUMMANDS:
@@ -93,9 +94,7 @@ class OptimalPolicy:
         """The best actions in a state, by name."""
         now = self._chosen[min(self.step, len(self._chosen) - 1)]
         self.step += 1
-        return self.problem.decode_action(
-            self._actions[:, now[self._number(self.problem.encode_state(state))]]
-        )
+        return self.problem.decode_action(self._actions[now[self._number(self.problem.encode_state(state))]])
 
     def _number(self, state: np.ndarray) -> int:
         return int((state > 0.5) @ self._bits)
@@ -106,7 +105,7 @@ class _Part(NamedTuple):
 
     states: np.ndarray  # (state,) numbers
     bits: np.ndarray  # (random, state) values of these fluents in the number of the next state
-    chances: np.ndarray  # (random, state)
+    probs: np.ndarray  # (random, state)
 
 
 class _Backup(NamedTuple):
@@ -119,33 +118,16 @@ class _Backup(NamedTuple):
     def value(self, following: np.ndarray, discount: float) -> np.ndarray:
         """Expected return (state,), given that of the next states."""
         total = self.rewards.copy()
-        for states, bits, chances in self.parts:
+        for states, bits, probs in self.parts:
             base, mean = self.base[states], np.zeros(len(states))
             for true in itertools.product((False, True), repeat=len(bits)):
-                state, chance = base.copy(), np.ones(len(states))
-                for each, bit, share in zip(true, bits, chances, strict=True):
+                state, prob = base.copy(), np.ones(len(states))
+                for each, bit, share in zip(true, bits, probs, strict=True):
                     state += bit * each
-                    chance *= share if each else 1 - share
-                mean += chance * following[state]
+                    prob *= share if each else 1 - share
+                mean += prob * following[state]
             total[states] += discount * mean
         return total
-
-
-def _action_sets(problem: PlanningProblem, states: np.ndarray) -> np.ndarray:
-    """Sets of actions (action, set) of 0 and 1 that may be allowed in some state, the smallest first."""
-    rules, count = problem.rules, len(problem.actions)
-    bounds = rules.checks.expectations(states, np.zeros((count, states.shape[1])))[0][: len(rules.weights)]
-    most = min(
-        (bound.max() for row, bound in zip(rules.weights, bounds, strict=True) if (row == 1).all()),
-        default=count,
-    )
-    sets: list[np.ndarray] = []
-    for size in range(min(int(most), count) + 1):
-        for members in itertools.combinations(range(count), size):
-            sets.append(np.isin(np.arange(count), members).astype(float))
-            if len(sets) > MOST_SETS:
-                raise ValueError(f"problem has over {MOST_SETS} sets of actions: too many to solve")
-    return np.array(sets).reshape(-1, count).T
 
 
 def _backup(problem: PlanningProblem, states: np.ndarray, action: np.ndarray) -> _Backup:

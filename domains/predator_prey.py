@@ -8,41 +8,43 @@ which predators occupy all four neighbour cells of the prey (checked after each 
 least one), or after `horizon` steps.
 
 A predator of role r heads for the cell ``SLOTS[r]`` beside the prey and follows ``expert_policies()[r]``. Roles
-are a fresh random permutation in every game, so the index of an agent says nothing about its role.
+are a fresh random permutation in every game, so the index of an agent says nothing about its role. `simulate`
+plays games of experts; `PredatorPreyWorld` and `PredatorPreyExperts` are world and expert for `ethogram.imitate`.
 
 References
 ----------
 Le, Yue, Carr, Lucey (2017), Coordinated Multi-Agent Imitation Learning, section 4.1.
 """
 
+from __future__ import annotations
+
+import dataclasses
 import os
-from functools import partial
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Int
+from jax import Array
+from jaxtyping import Bool, Float, Int
 
 from ethogram.domains.data import archive
-from ethogram.models.arguments import require_integer, require_one_of
+from ethogram.inference.imitation import Demonstrations, role_trajectories, sequences_of_games, team_features
+from ethogram.models.arguments import read_array, require_integer, require_one_of
 from ethogram.models.data.trajectories import Metadata, Trajectories
 from ethogram.models.numpy_generator import numpy_generator
 
 __all__ = [
-    "MOVES", "MOVE_NAMES", "NUM_PREDATORS", "ROLE_NAMES", "SLOTS", "Chance", "Games", "captured", "carry_out",
-    "draw", "expert_policies", "load_games", "sample_chance", "simulate", "symbols", "trajectories",
+    "MOVES", "MOVE_NAMES", "NUM_PREDATORS", "ROLE_NAMES", "SLOTS", "Games", "PredatorPreyExperts", "PredatorPreyWorld",
+    "captured", "carry_out", "draw", "expert_policies", "load_games", "simulate", "trajectories",
 ]  # fmt: skip
 
-# 32 bits: JAX keeps the dtype of a constant from one precision to the next.
-MOVES = np.array([[0, 0], [-1, 0], [1, 0], [0, 1], [0, -1]], np.int32)
+MOVES = np.array([[0, 0], [-1, 0], [1, 0], [0, 1], [0, -1]])
 MOVE_NAMES = ("stay", "N", "S", "E", "W")
-SLOTS = np.array([[0, 1], [0, -1], [-1, 0], [1, 0]], np.int32)
+SLOTS = np.array([[0, 1], [0, -1], [-1, 0], [1, 0]])
 ROLE_NAMES = ("right", "left", "above", "below")
 NUM_PREDATORS = 4
 PREY = 4
 
-Integers = Int[Array, "..."] | Int[np.ndarray, "..."]
+Cells = Int[np.ndarray, "game agent 2"]
 
 
 class Games(NamedTuple):
@@ -64,48 +66,30 @@ class Games(NamedTuple):
     roles: Int[np.ndarray, "sequence"]
 
 
-class Chance(NamedTuple):
-    """All random draws of a set of games; given these, policies determine the games.
-
-    Attributes
-    ----------
-    start : distinct uniform cells.
-    roles : hidden role of each predator, a permutation in each game.
-    prey_actions : the prey's intended moves.
-    orders : who moves first, second, ... in each step.
-    """
-
-    start: Int[np.ndarray, "game agent 2"]
-    roles: Int[np.ndarray, "game predator"]
-    prey_actions: Int[np.ndarray, "game time"]
-    orders: Int[np.ndarray, "game time agent"]
-
-
-def carry_out(positions: Integers, actions: Integers, order: Integers, size: int) -> Int[Array, "agent 2"]:
+def carry_out(
+    cells: Cells, actions: Int[np.ndarray, "game agent"], order: Int[np.ndarray, "game agent"], size: int
+) -> Cells:
     """Cells of all agents after the intended moves, executed one after another.
 
     Parameters
     ----------
-    positions : (agent, 2) cells before.
-    actions : (agent,) intended moves.
-    order : (agent,) who moves first, second, ...
+    cells : before.
+    actions : intended moves.
+    order : who moves first, second, ...
     size : rows and columns of the board.
     """
-    cells = jnp.asarray(positions)
-    targets = ((cells + jnp.asarray(MOVES)[actions]) % size).astype(cells.dtype)
-
-    def move(cells: Array, agent: Array) -> tuple[Array, None]:
-        occupied = jnp.any(jnp.all(cells == targets[agent][None], axis=-1))
-        return cells.at[agent].set(jnp.where(occupied, cells[agent], targets[agent])), None
-
-    return jax.lax.scan(move, cells, jnp.asarray(order))[0]
+    after, targets, games = np.array(cells), (cells + MOVES[actions]) % size, np.arange(len(cells))
+    for agent in order.T:
+        target = targets[games, agent]
+        free = ~np.all(after == target[:, None], axis=-1).any(axis=1)
+        after[games[free], agent[free]] = target[free]
+    return after
 
 
-def captured(positions: Integers, size: int) -> Bool[Array, ""]:
-    """Whether predators hold all four neighbour cells of the prey; `positions` (agent, 2)."""
-    offsets = (positions[:PREY] - positions[PREY:]) % size
-    held = jnp.all(offsets[:, None] == jnp.asarray(SLOTS)[None] % size, axis=-1)
-    return jnp.all(jnp.any(held, axis=0))
+def captured(cells: Cells, size: int) -> Bool[np.ndarray, "game"]:
+    """Whether predators hold all four neighbour cells of the prey."""
+    held = np.all(_from_prey(cells, size)[:, :, None] == SLOTS % size, axis=-1)
+    return held.any(axis=1).all(axis=1)
 
 
 def expert_policies(
@@ -127,12 +111,8 @@ def expert_policies(
     Returns
     -------
     ``policy[role, (row - prey row) % size, (column - prey column) % size]``, an index of `MOVES`.
-
-    Raises
-    ------
-    ValueError : an argument outside its range.
     """
-    check_board(size, prey_stay)
+    _check_board(size, prey_stay)
     if not 0 <= discount < 1:
         raise ValueError(
             f"discount must be in [0, 1), not {discount}: values of the infinite horizon diverge at 1"
@@ -149,7 +129,7 @@ def expert_policies(
         reward = np.all(after == SLOTS[role] % size, axis=-1).astype(float)
         value, change = np.zeros((size, size)), np.inf
         while change > 1e-13 * max(1.0, value.max()):
-            action_value = (reward + discount * value[after[..., 0], after[..., 1]]) @ prey_moves(prey_stay)
+            action_value = (reward + discount * value[after[..., 0], after[..., 1]]) @ _prey_moves(prey_stay)
             action_value[forbidden] = -np.inf
             best = action_value.max(axis=-1)
             change, value = np.abs(best - value).max(), best
@@ -165,7 +145,7 @@ def simulate(
     *,
     horizon: int = 50,
     prey_stay: float = 0.2,
-    policies: Integers | None = None,
+    policies: Int[np.ndarray, "role row column"] | None = None,
 ) -> tuple[Trajectories, Games]:
     """Fresh games as trajectories of the predators, and the full record with the hidden roles.
 
@@ -182,10 +162,6 @@ def simulate(
     -------
     The trajectories as made by `trajectories`, and the `Games` behind them.
 
-    Raises
-    ------
-    ValueError : an argument outside its range.
-
     Examples
     --------
     >>> import jax
@@ -199,112 +175,54 @@ def simulate(
             f"policies has shape {table.shape} and values {table.min()}..{table.max()}: "
             f"give one move 0..4 for each of ({NUM_PREDATORS}, {size}, {size}) role and relative cell"
         )
-    chance = sample_chance(key, num_games, size, horizon=horizon, prey_stay=prey_stay)
-    played = _play_all(jnp.asarray(table), *chance, size=size)
-    games = Games(*map(np.asarray, (*played, chance.roles.reshape(-1))))
-    return trajectories(games, size), games
-
-
-@partial(jax.jit, static_argnames="size")
-def _play_all(
-    policies: Array, start: Array, roles: Array, prey_actions: Array, orders: Array, size: int
-) -> tuple[Array, ...]:
-    """Positions, actions, lengths and captures of all games, given the random draws."""
-
-    def play(start: Array, roles: Array, prey_actions: Array, orders: Array) -> tuple[Array, ...]:
-        def turn(carry: tuple[Array, Array], chance: tuple[Array, Array]) -> tuple[Any, Any]:
-            cells, over = carry
-            prey_action, order = chance
-            rows, columns = ((cells[:PREY] - cells[PREY:]) % size).T
-            actions = jnp.append(policies[roles, rows, columns], prey_action)
-            moved = carry_out(cells, actions, order, size)
-            record = jnp.where(over, -1, moved), jnp.where(over, -1, actions), ~over
-            return (jnp.where(over, cells, moved), over | captured(moved, size)), record
-
-        ended, (later, actions, played) = jax.lax.scan(
-            turn, (start, jnp.array(False)), (prey_actions, orders)
-        )
-        return jnp.concatenate([start[None], later]), actions, played.sum(), ended[1]
-
-    return jax.vmap(play)(start, roles, prey_actions, orders)
-
-
-def sample_chance(
-    key: Array, num_games: int, size: int = 7, *, horizon: int = 50, prey_stay: float = 0.2
-) -> Chance:
-    """Start cells, hidden roles, prey moves and orders of moves of fresh games.
-
-    Arguments and errors are those of `simulate`. The key seeds a NumPy generator, so that only the game
-    itself is compiled.
-    """
-    check_board(size, prey_stay)
+    world = PredatorPreyWorld(size, prey_stay)
     require_integer("num_games", num_games, 1)
     require_integer("horizon", horizon, 1)
     random = numpy_generator(key)
-
-    def permutations(*shape: int) -> np.ndarray:
-        return random.permuted(np.broadcast_to(np.arange(shape[-1]), shape), axis=-1)
-
-    cells = permutations(num_games, size * size)[:, : NUM_PREDATORS + 1]
-    return Chance(
-        start=np.stack(np.divmod(cells, size), axis=-1),
-        roles=permutations(num_games, NUM_PREDATORS),
-        prey_actions=random.choice(len(MOVES), (num_games, horizon), p=prey_moves(prey_stay)),
-        orders=permutations(num_games, horizon, NUM_PREDATORS + 1),
-    )
-
-
-def symbols(positions: Integers, actions: Integers, size: int = 7) -> Int[np.ndarray, "game predator time"]:
-    """Each predator's cell relative to the prey and its intended move as one integer, -1 after the end.
-
-    .. math:: y = 5 \\, (size \\cdot \\Delta row + \\Delta column) + move
-
-    with both differences counted modulo `size`: 245 symbols on the 7 x 7 board.
-
-    Parameters
-    ----------
-    positions : (game, time + 1, agent, 2) cells, -1 after the end.
-    actions : (game, time, agent) intended moves, -1 after the end.
-    size : rows and columns of the board.
-    """
-    before, moves = np.asarray(positions)[:, :-1], np.asarray(actions)
-    rows, columns = np.moveaxis((before[:, :, :PREY] - before[:, :, PREY:]) % size, -1, 0)
-    code = (rows * size + columns) * len(MOVES) + moves[:, :, :PREY]
-    return np.where(moves[:, :, :PREY] < 0, -1, code).swapaxes(1, 2)
+    cells = world.reset(random, num_games)
+    roles = random.permuted(np.broadcast_to(np.arange(NUM_PREDATORS), (num_games, NUM_PREDATORS)), axis=-1)
+    prey_moves, orders = world.draw_chance(random, num_games, horizon)
+    positions = np.full((num_games, horizon + 1, NUM_PREDATORS + 1, 2), -1)
+    actions = np.full((num_games, horizon, NUM_PREDATORS + 1), -1)
+    lengths, caught, going = np.full(num_games, horizon), np.zeros(num_games, bool), np.arange(num_games)
+    positions[:, 0] = cells
+    for time in range(horizon):
+        rows, columns = np.moveaxis(_from_prey(cells, size), -1, 0)
+        moves = np.column_stack([table[roles[going], rows, columns], prey_moves[going, time]])
+        cells = carry_out(cells, moves, orders[going, time], size)
+        positions[going, time + 1], actions[going, time] = cells, moves
+        ended = captured(cells, size)
+        lengths[going[ended]], caught[going[ended]] = time + 1, True
+        cells, going = cells[~ended], going[~ended]
+    games = Games(positions, actions, lengths, caught, roles.reshape(-1))
+    return trajectories(games, size), games
 
 
 def trajectories(games: Games, size: int = 7) -> Trajectories:
-    """One sequence a predator: symbols as observations, relative cells as states, intended moves as actions.
+    """One sequence per predator: symbols as observations, relative cells as states, intended moves as actions.
 
-    Sequences go game by game, and by agent index within a game; `group` is the game and `agent` the index
-    0..3. The time axis is as long as the longest game; entries after the end of a game hold -1.
+    Symbols are those of `PredatorPreyWorld.role_features`, states cells ``row * size + column`` relative to the prey,
+    -1 after the end. Sequences go game by game, and by agent index within a game; `group` is the game and `agent` the
+    index 0..3. The time axis is as long as the longest game.
 
     Parameters
     ----------
     games : as `simulate` records them.
     size : rows and columns of the board.
     """
-    code = symbols(games.positions, games.actions, size).astype(np.int32)
-    rows = [row[:length] for game, length in zip(code, games.lengths, strict=True) for row in game]
-    cells = range(size)
-    data = Trajectories.from_list(
-        rows,
-        states=[row // len(MOVES) for row in rows],
-        actions=[row % len(MOVES) for row in rows],
-        agent=np.tile(np.arange(NUM_PREDATORS), len(games.lengths)),
-        group=np.repeat(np.arange(len(games.lengths)), NUM_PREDATORS),
-        metadata=Metadata(
-            name="predator-prey",
-            feature_names=("symbol",),
-            agent_names=tuple(f"predator {index}" for index in range(NUM_PREDATORS)),
-            state_names=tuple(f"{row},{column}" for row in cells for column in cells),
-            action_names=MOVE_NAMES,
-            time_unit="step",
-        ),
-        codes=True,
+    longest, cells = games.lengths.max(), range(size)
+    shown = Demonstrations(games.positions[:, :longest], games.actions[:, :longest, :PREY], games.lengths)
+    metadata = Metadata(
+        name="predator-prey",
+        feature_names=("symbol",),
+        agent_names=tuple(f"predator {index}" for index in range(NUM_PREDATORS)),
+        state_names=tuple(f"{row},{column}" for row in cells for column in cells),
+        action_names=MOVE_NAMES,
+        time_unit="step",
     )
-    whole = np.where(data.observed[..., None], np.asarray(data.observations), -1)
-    return data._replace(observations=whole.astype(np.int32))
+    data = role_trajectories(PredatorPreyWorld(size), shown, metadata)
+    symbols = np.asarray(data.observations)[..., 0]
+    return data._replace(states=np.where(data.observed, symbols // len(MOVES), -1))
 
 
 def load_games(
@@ -316,11 +234,6 @@ def load_games(
     ----------
     split : "train" (300 games) or "test" (100 games).
     path : the npz file; by default ``predator_prey/predprey_7x7_sim.npz`` under ``ETHOGRAM_DATA``.
-
-    Raises
-    ------
-    FileNotFoundError : the file is nowhere; the message says what to set.
-    ValueError : an unknown split, or a file that cannot be read or lacks a part.
     """
     require_one_of("split", split, ("train", "test"))
     source = archive.external("predator_prey", "predprey_7x7_sim.npz") if path is None else path
@@ -331,12 +244,125 @@ def load_games(
     return trajectories(games), games.roles
 
 
+@dataclasses.dataclass(frozen=True)
+class PredatorPreyWorld:
+    """Games of four predators, which policies play, and a prey.
+
+    Parameters
+    ----------
+    size : rows and columns of the board, at least 3.
+    prey_stay : probability that the prey stays.
+    """
+
+    size: int = 7
+    prey_stay: float = 0.2
+
+    num_agents = NUM_PREDATORS
+    num_actions = len(MOVES)
+
+    def __post_init__(self):
+        _check_board(self.size, self.prey_stay)
+
+    def reset(self, rng: np.random.Generator, num_games: int) -> Cells:
+        """Distinct uniform cells in each game."""
+        cells = np.broadcast_to(np.arange(self.size**2), (num_games, self.size**2))
+        chosen = rng.permuted(cells, axis=1)[:, : NUM_PREDATORS + 1]
+        return np.stack(np.divmod(chosen, self.size), axis=-1)
+
+    def draw_chance(
+        self, rng: np.random.Generator, num_games: int, horizon: int
+    ) -> tuple[Int[np.ndarray, "game time"], Int[np.ndarray, "game time agent"]]:
+        """The prey's moves, and in which order agents move, in each step."""
+        prey = rng.choice(len(MOVES), (num_games, horizon), p=_prey_moves(self.prey_stay))
+        agents = np.broadcast_to(np.arange(NUM_PREDATORS + 1), (num_games, horizon, NUM_PREDATORS + 1))
+        return prey, rng.permuted(agents, axis=-1)
+
+    def step(
+        self, rng: np.random.Generator, state: Cells, actions: Int[np.ndarray, "game predator"]
+    ) -> tuple[Cells, Bool[np.ndarray, "game"]]:
+        """Cells after all moves, which are carried out in a random order, and whether the prey is caught."""
+        prey, order = self.draw_chance(rng, len(state), 1)
+        after = carry_out(state, np.concatenate([actions, prey], axis=1), order[:, 0], self.size)
+        return after, captured(after, self.size)
+
+    def observe(
+        self, roles: Int[np.ndarray, "game predator"], state: Cells
+    ) -> Float[np.ndarray, "game predator 8"]:
+        """Rows and columns from the prey to the predator itself, then to its team-mates in order of their roles.
+
+        Differences are the short way round the board, between ``-(size // 2)`` and ``(size - 1) // 2``.
+        """
+        half = self.size // 2
+        offsets = (state[:, :PREY] - state[:, PREY:] + half) % self.size - half
+        return team_features(roles, offsets.astype(float))
+
+    def role_features(
+        self, state: Cells, actions: Int[np.ndarray, "game predator"]
+    ) -> Int[np.ndarray, "game predator 1"]:
+        r"""Each predator's cell relative to the prey and its intended move as one integer.
+
+        .. math:: y = 5 \, (size \cdot \Delta row + \Delta column) + move
+
+        with both differences counted modulo `size`: 245 symbols on the 7 x 7 board.
+        """
+        rows, columns = np.moveaxis(_from_prey(state, self.size), -1, 0)
+        return ((rows * self.size + columns) * len(MOVES) + actions)[..., None].astype(np.int32)
+
+    def demonstrations(self, data: Trajectories) -> Demonstrations:
+        """Games of trajectories, whose states are cells relative to the prey, which is put at (0, 0)."""
+        if data.states is None or data.actions is None:
+            raise ValueError("data.states or data.actions is None: give trajectories of predator_prey")
+        sequences = sequences_of_games(data, NUM_PREDATORS)
+        states, actions = (np.asarray(x)[sequences].swapaxes(1, 2) for x in (data.states, data.actions))
+        if states.max() >= self.size**2:
+            raise ValueError(
+                f"data.states has cell {states.max()}: on a board of size {self.size} cells end before"
+            )
+        lengths = np.asarray(data.lengths)[sequences[:, 0]].astype(int)
+        unknown = (states < 0) & (np.arange(states.shape[1]) < lengths[:, None])[..., None]
+        for game, time, predator in np.argwhere(unknown)[:1]:
+            raise ValueError(
+                f"data.states of sequence {sequences[game, predator]} is -1 at step {time}: demonstrations have no gaps"
+            )
+        cells = np.zeros((*states.shape[:2], NUM_PREDATORS + 1, 2), int)
+        cells[:, :, :PREY] = np.stack(np.divmod(np.maximum(states, 0), self.size), axis=-1)
+        return Demonstrations(cells, np.asarray(actions, int), lengths)
+
+
+class PredatorPreyExperts:
+    """The demonstrators of recorded games, to be asked at any state of them: ``expert(state, game)``.
+
+    They know the roles that `imitate` has to find out.
+
+    Parameters
+    ----------
+    roles : (sequence,) or (game, predator), hidden role of each predator, as `simulate` returns them.
+    size, prey_stay : of the board and the prey.
+    """
+
+    def __init__(self, roles: Int[np.ndarray, "..."], size: int = 7, prey_stay: float = 0.2):
+        given = read_array("roles", roles)
+        if given.dtype.kind not in "iu" or not given.size or given.size % NUM_PREDATORS:
+            raise ValueError(
+                f"roles is {given.dtype} of shape {given.shape}: give integers, {NUM_PREDATORS} for each game"
+            )
+        if given.min() < 0 or given.max() >= NUM_PREDATORS:
+            raise ValueError(f"roles is in {given.min()}..{given.max()}: give 0 to {NUM_PREDATORS - 1}")
+        self.roles = given.reshape(-1, NUM_PREDATORS)
+        self.policies, self.size = expert_policies(size, prey_stay=prey_stay), size
+
+    def __call__(self, state: Cells, game: Int[np.ndarray, "game"]) -> Int[np.ndarray, "game predator"]:
+        """Their moves at states (row, agent, 2) of the games (row,)."""
+        rows, columns = np.moveaxis(_from_prey(state, self.size), -1, 0)
+        return self.policies[self.roles[game], rows, columns]
+
+
 def draw(
-    positions: Integers,
+    positions: Int[np.ndarray, "agent 2"],
     size: int = 7,
     *,
-    roles: Integers | None = None,
-    actions: Integers | None = None,
+    roles: Int[np.ndarray, "predator"] | None = None,
+    actions: Int[np.ndarray, "agent"] | None = None,
     ax: Any = None,
 ) -> Any:
     """Matplotlib axes with one frame of a game: board, prey, predators and intended moves.
@@ -378,12 +404,17 @@ def draw(
     return axes
 
 
-def prey_moves(prey_stay: float) -> np.ndarray:
+def _from_prey(cells: Int[np.ndarray, "*game agent 2"], size: int) -> Int[np.ndarray, "*game predator 2"]:
+    """Rows and columns from the prey to each predator, modulo the size."""
+    return (cells[..., :PREY, :] - cells[..., PREY:, :]) % size
+
+
+def _prey_moves(prey_stay: float) -> np.ndarray:
     """Probability of each of the prey's moves."""
     return np.array([prey_stay, *[(1 - prey_stay) / 4] * 4])
 
 
-def check_board(size: int, prey_stay: float) -> None:
+def _check_board(size: int, prey_stay: float) -> None:
     """Raise ValueError for boards or probabilities without a game."""
     if size < 3:
         raise ValueError(

@@ -2,41 +2,41 @@ r"""Rust's bus engines: a superintendent keeps or replaces an engine, month by m
 
 State: mileage since the last replacement in 90 bins of 5000 miles, the last of which is absorbing under keep. Keeping
 advances it by 0, 1 or 2 bins; replacing restarts from bin 0. The structural model has operating costs
-:math:`.001\,\theta x` in bin x, a replacement cost RC, a discount beta, and shocks to the utilities of both actions
-that only the superintendent observes, Gumbel in Rust's model (a logit), normal in a probit:
+:math:`.001\,\theta x` in bin x, a replacement cost RC, a discount beta, and Gumbel shocks to the utilities of both
+actions that only the superintendent observes:
 
 .. math:: \bar V(x) = E \max_a \{u(x, a) + \epsilon_a + \beta\, E[\bar V(x') \mid x, a]\}
 
 Rust (1987), "Optimal replacement of GMC bus engines: an empirical model of Harold Zurcher", Econometrica 55(5), table
-IX. With Gumbel shocks this is a soft-optimal (maximum-entropy) agent in the MDP of `mdp` with the `reward` of its
-costs. The data (origin and licence: ``data/rust_bus/NOTICE``) have 4259 months of group 4 without a replacement; Rust
-counts the 33 with one as increments of one bin too, and so do the counts here.
+IX. This is a soft-optimal (maximum-entropy) agent in the MDP of `mdp` with the `reward` of its costs. The data (origin
+and licence: ``data/rust_bus/NOTICE``) have 4259 months of group 4 without a replacement; Rust counts the 33 with one as
+increments of one bin too, and so do the counts here.
 """
 
 from __future__ import annotations
 
-import functools
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
-from jax import lax
 from jaxtyping import Array, Bool, Float, Int
-from scipy.special import expit, log_ndtr, ndtr
 
 from ethogram.domains.data import archive
-from ethogram.models.arguments import read_reals, require, require_integer, require_key, require_one_of
+from ethogram.models.arguments import read_reals, require, require_integer, require_key
 from ethogram.models.choices.decisions import Decisions
 from ethogram.models.data.trajectories import Metadata
+from ethogram.models.mdps.demonstrations import count_log_likelihood
 from ethogram.models.mdps.mdp import MDP
+from ethogram.models.mdps.soft_policy import SoftPolicy
+from ethogram.models.mdps.values import soft_values
+from ethogram.models.quick_jit import quick_jit
 from ethogram.models.rewards.gp_irl import GPIRL
 
 __all__ = [
-    "ACTION_NAMES", "DISCOUNT", "INCREMENTS", "NUM_BINS", "Estimate", "Records", "choice_values", "count_increments",
-    "decision_counts", "estimate", "free_costs", "increments_of", "load", "log_likelihood", "mdp", "reduced_form",
-    "reward", "simulate", "tabular", "transitions",
+    "ACTION_NAMES", "DISCOUNT", "INCREMENTS", "NUM_BINS", "Estimate", "Records", "count_increments", "decision_counts",
+    "estimate", "free_costs", "increments_of", "load", "mdp", "reward", "simulate", "tabular",
 ]  # fmt: skip
 
 NUM_BINS = 90
@@ -46,7 +46,8 @@ INCREMENTS = (1682, 2555, 55)
 
 DISCOUNT = 0.9999
 COST = 0.001
-SHOCKS = ("logit", "probit")
+START, GRADIENT_TOL = (8.0, 2.0), 1e-5
+"""Costs at which the search for the largest likelihood begins, and nats by a unit of a cost at which it ends."""
 
 
 class Records(NamedTuple):
@@ -76,10 +77,6 @@ def load(group: int | None = None, *, first_month: bool = False) -> Records:
     ----------
     first_month : whether the first month of each bus is kept; Rust drops it.
 
-    Raises
-    ------
-    ValueError : the group is unknown, or the embedded file cannot be read.
-
     Examples
     --------
     >>> months = load(4)
@@ -96,16 +93,6 @@ def load(group: int | None = None, *, first_month: bool = False) -> Records:
     return Records(groups, bus, month, mileage, mileage // 5000, replaced[kept].astype(bool))
 
 
-def transitions(increments: Any = INCREMENTS) -> MDP:
-    """The MDP of bins and actions with a discount of 1.
-
-    Parameters
-    ----------
-    increments : counts of increments of 0, 1, 2, ... bins.
-    """
-    return mdp(increments, discount=1.0)
-
-
 def mdp(increments: Any = INCREMENTS, *, discount: float | int = DISCOUNT) -> MDP:
     """The MDP of the 90 bins and two actions, with Rust's discount.
 
@@ -114,11 +101,6 @@ def mdp(increments: Any = INCREMENTS, *, discount: float | int = DISCOUNT) -> MD
     increments : counts or probabilities of increments of 0, 1, 2, ... bins; after a replacement from bin 0. For those
         of given records see `count_increments`.
     discount : gamma in [0, 1].
-
-    Raises
-    ------
-    TypeError, ValueError : `increments` are not nonnegative numbers with a positive sum, at most one per bin;
-        `discount` is not in [0, 1].
 
     Examples
     --------
@@ -132,17 +114,15 @@ def mdp(increments: Any = INCREMENTS, *, discount: float | int = DISCOUNT) -> MD
         )
     if not np.isfinite(counts).all() or (counts < 0).any() or not counts.sum() > 0:
         raise ValueError(f"increments is {increments!r}: pass nonnegative numbers with a positive sum")
-    keep = _keep(tuple(counts.tolist()))
+    keep, bins = np.zeros((NUM_BINS, NUM_BINS)), np.arange(NUM_BINS)
+    for step, share in enumerate(counts / counts.sum()):
+        np.add.at(keep, (bins, np.minimum(bins + step, NUM_BINS - 1)), share)
     table = np.stack([keep, np.broadcast_to(keep[0], keep.shape)], axis=1)
     return MDP.dense(table, discount=discount, action_names=ACTION_NAMES)
 
 
 def reward(replacement_cost: Any, theta: Any) -> Float[Array, "bin action"]:
     r"""Rewards of keeping, :math:`-.001\,\theta x` in bin x, and of replacing, -RC; differentiable in both costs.
-
-    Raises
-    ------
-    TypeError, ValueError : a cost is not a finite number.
 
     Examples
     --------
@@ -183,10 +163,6 @@ def free_costs(discount: float | int = DISCOUNT, increments: Any = INCREMENTS) -
 
 def decision_counts(records: Records) -> Int[np.ndarray, "bin action"]:
     """Counts of keeping and replacing in every bin.
-
-    Raises
-    ------
-    ValueError : a bin is not in 0 to 89.
 
     Examples
     --------
@@ -251,88 +227,11 @@ def increments_of(records: Records) -> tuple[int, ...]:
     return tuple(counts.tolist())
 
 
-def reduced_form(records: Records) -> Decisions:
-    """Decisions of the reduced form: the utility of replacing is -alpha + slope * bin / 10, of keeping zero."""
-    features = np.zeros((len(records.bin), 2, 2))
-    features[:, 1, 0], features[:, 1, 1] = -1, records.bin / 10
-    names = Metadata(name="bus engines", feature_names=("alpha", "slope"), action_names=ACTION_NAMES)
-    legal = np.ones(features.shape[:2], bool)
-    return Decisions(features, legal, records.replaced.astype(int), metadata=names)
-
-
 def tabular(records: Records) -> Decisions:
     """Decisions with transition probabilities as features, those of `increments_of` the records."""
     names = Metadata(name="bus engines", action_names=ACTION_NAMES)
-    mdp = transitions(increments_of(records))
-    return Decisions.from_mdp(mdp, records.bin, records.replaced.astype(int), metadata=names)
-
-
-def choice_values(
-    replacement_cost: float | int,
-    theta: float | int,
-    *,
-    beta: float = DISCOUNT,
-    shocks: str = "logit",
-    increments: Any = INCREMENTS,
-) -> Float[np.ndarray, "bin action"]:
-    """Choice-specific values of keeping and replacing in every bin, without shocks.
-
-    The fixed point of the smoothed Bellman equation, by Newton-Kantorovich steps after two value iterations.
-
-    Raises
-    ------
-    ValueError : beta is outside [0, 1), or the shocks are unknown.
-    """
-    require_one_of("shocks", shocks, SHOCKS)
-    if not 0 <= beta < 1:
-        raise ValueError(f"beta is {beta}: pass a discount in [0, 1)")
-    keep = _keep(tuple(increments))
-    cost = COST * theta * np.arange(NUM_BINS)
-
-    def utilities(values: np.ndarray) -> np.ndarray:
-        ahead = beta * keep @ values
-        return np.stack([-cost + ahead, np.full(NUM_BINS, -replacement_cost - cost[0] + ahead[0])], axis=1)
-
-    values = np.zeros(NUM_BINS)
-    for step in range(50):
-        each = utilities(values)
-        swept, share = _best(each, shocks)
-        gap = swept - values
-        if np.abs(gap).max() < 1e-11 * (1 + np.abs(values).max()):
-            return each
-        jump = beta * ((1 - share)[:, None] * keep + share[:, None] * keep[0])
-        values = swept if step < 2 else values + np.linalg.solve(np.eye(NUM_BINS) - jump, gap)
-    raise RuntimeError(f"the values of costs {replacement_cost}, {theta} did not converge in 50 steps")
-
-
-@functools.lru_cache(maxsize=8)
-def _keep(increments: tuple[Any, ...]) -> np.ndarray:
-    """Transition matrix (bin, next bin) of keeping, in double precision."""
-    keep, bins = np.zeros((NUM_BINS, NUM_BINS)), np.arange(NUM_BINS)
-    for step, count in enumerate(increments):
-        np.add.at(keep, (bins, np.minimum(bins + step, NUM_BINS - 1)), count / sum(increments))
-    return keep
-
-
-def _best(utilities: np.ndarray, shocks: str) -> tuple[np.ndarray, np.ndarray]:
-    """Expected maximum utility (bin,), with Gumbel shocks of mean zero, and the probability of replacing."""
-    keep, replace = utilities.T
-    if shocks == "logit":
-        return np.logaddexp(keep, replace), expit(replace - keep)
-    gap = (keep - replace) / np.sqrt(2)
-    return keep * ndtr(gap) + replace * ndtr(-gap) + np.exp(-(gap**2) / 2) / np.sqrt(np.pi), ndtr(-gap)
-
-
-def log_likelihood(utilities: np.ndarray, records: Records, *, shocks: str = "logit") -> float:
-    """Log likelihood of the decisions given choice-specific values (bin, action).
-
-    Raises
-    ------
-    ValueError : the shocks are unknown.
-    """
-    require_one_of("shocks", shocks, SHOCKS)
-    gap = (utilities[:, 1] - utilities[:, 0])[records.bin] * np.where(records.replaced, 1, -1)
-    return float(-np.logaddexp(0, -gap).sum() if shocks == "logit" else log_ndtr(gap / np.sqrt(2)).sum())
+    world = mdp(increments_of(records), discount=1.0)
+    return Decisions.from_mdp(world, records.bin, records.replaced.astype(int), metadata=names)
 
 
 class Estimate(NamedTuple):
@@ -343,15 +242,14 @@ class Estimate(NamedTuple):
     log_likelihood: float
 
 
-def estimate(
-    records: Records, *, increments: Any = None, beta: float = DISCOUNT, shocks: str = "logit"
-) -> Estimate:
-    """Maximum likelihood estimates of the costs, by the nested fixed point algorithm.
+def estimate(records: Records, *, increments: Any = None, discount: float | int = DISCOUNT) -> Estimate:
+    """Maximum likelihood estimates of the costs under Gumbel shocks, by the gradient through the soft values.
 
     Parameters
     ----------
     increments : counts of increments of 0, 1, 2, ... bins; those of the buses in the records where None, by
         `increments_of`.
+    discount : gamma in [0, 1).
 
     Raises
     ------
@@ -365,19 +263,24 @@ def estimate(
         raise ValueError(
             f"records have {number} replacements in {len(records.replaced)} months: pass months with and without"
         )
+    with jax.enable_x64(True):
+        world = mdp(increments_of(records) if increments is None else increments, discount=discount)
+        counts = jax.device_put(decision_counts(records).astype(float))
 
-    counts = increments_of(records) if increments is None else increments
+        def loss(costs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            value, slope = _loss(costs, world, counts)
+            return np.asarray(value), np.asarray(slope)
 
-    def loss(costs):
-        values = choice_values(*costs, beta=beta, shocks=shocks, increments=counts)
-        return -log_likelihood(values, records, shocks=shocks)
-
-    search = functools.partial(minimize, loss, method="Nelder-Mead")
-    start = search([8.0, 2.0], options={"xatol": 1e-4, "fatol": 1e-8})
-    found = search(start.x, options={"xatol": 1e-8, "fatol": 1e-12, "maxiter": 2000})
+        found = minimize(loss, np.array(START), jac=True, method="BFGS", options={"gtol": GRADIENT_TOL})
     if not found.success:
         raise RuntimeError(f"the optimiser did not converge: {found.message}")
     return Estimate(float(found.x[0]), float(found.x[1]), float(-found.fun))
+
+
+@quick_jit(calls=200)
+@jax.value_and_grad
+def _loss(costs: Array, world: MDP, counts: Array) -> Array:
+    return -count_log_likelihood(soft_values(world, reward(*costs)).log_policy, counts)
 
 
 def simulate(
@@ -387,28 +290,22 @@ def simulate(
     *,
     num_buses: int = 37,
     num_months: int = 116,
-    beta: float = DISCOUNT,
-    shocks: str = "logit",
+    discount: float | int = DISCOUNT,
     increments: Any = INCREMENTS,
 ) -> Records:
-    """Simulated records of a superintendent with these costs, from new engines on; the group is 0.
+    """Simulated records of a superintendent with these costs and Gumbel shocks, from new engines on; the group is 0.
 
     Parameters
     ----------
     key : a typed key, ``jax.random.key(seed)``.
     """
     require_key(key)
-    utilities = choice_values(replacement_cost, theta, beta=beta, shocks=shocks, increments=increments)
-    chance = jnp.asarray(_best(utilities, shocks)[1])
-    steps = jnp.log(jnp.asarray(increments, float))
-
-    def month(bins, key):
-        key_choice, key_step = jax.random.split(key)
-        replaced = jax.random.uniform(key_choice, bins.shape) < chance[bins]
-        step = jax.random.categorical(key_step, steps, shape=bins.shape)
-        return jnp.minimum(jnp.where(replaced, 0, bins) + step, NUM_BINS - 1), (bins, replaced)
-
-    seen = lax.scan(month, jnp.zeros(num_buses, int), jax.random.split(key, num_months))[1]
-    bins, replaced = (np.asarray(x).T.ravel() for x in seen)
+    require_integer("num_buses", num_buses, 1)
+    with jax.enable_x64(True):
+        world = mdp(increments, discount=discount)
+        decides = SoftPolicy(
+            world, reward(replacement_cost, theta), length=num_months, start=np.zeros(num_buses, int)
+        )
+        bins, replaced = np.moveaxis(np.asarray(decides.sample(key)), -1, 0).reshape(2, -1).astype(int)
     bus, months = (x.ravel() for x in np.mgrid[:num_buses, :num_months])
-    return Records(np.zeros(bus.size, int), bus, months, 5000 * bins.astype(int), bins.astype(int), replaced)
+    return Records(np.zeros(bus.size, int), bus, months, 5000 * bins, bins, replaced == 1)

@@ -40,10 +40,6 @@ def sysadmin(
     reboot : probability that a computer comes up by itself.
     penalty : cost of a reboot.
     horizon : number of steps.
-
-    Raises
-    ------
-    ValueError : a number is out of its range, or a connection names no computer.
     """
     require_integer("num_computers", num_computers, 1)
     require_integer("limit", limit, 1)

@@ -43,10 +43,6 @@ KNOWN = {
 def load(name: str) -> MarginalMAP:
     """Marginal MAP query of one of the networks in :data:`KNOWN`.
 
-    Raises
-    ------
-    ValueError : there is no such network.
-
     Examples
     --------
     >>> query = load("50-12-5")

@@ -15,7 +15,7 @@ from numpyro.infer import MCMC
 __all__ = [
     "Draws",
     "ExportsDraws",
-    "HasMeanSites",
+    "HasMean",
     "draw_in_chunks",
     "flat_draws",
     "library_attributes",
@@ -62,10 +62,13 @@ class ExportsDraws(Protocol):
 
 
 @runtime_checkable
-class HasMeanSites(Protocol):
+class HasMean(Protocol):
     """A posterior with a point estimate."""
 
-    def mean_sites(self) -> dict[str, Array]:
+    def draws_for_export(self, key: Array, num_draws: int) -> Draws:
+        """Independent draws."""
+
+    def mean(self) -> dict[str, Array]:
         """Posterior means of the parameters, by site."""
 
 

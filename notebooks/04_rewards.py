@@ -30,7 +30,7 @@ from ethogram import plots
 from ethogram.domains import objectworld, rust_bus, small_mdps
 from ethogram.inference.rewards import (
     difference_coverage,
-    predict_reward,
+    feature_rewards,
     transfer_reward,
 )
 from ethogram.models.mdps import expected_value_difference, soft_values
@@ -118,7 +118,8 @@ with warnings.catch_warnings():
 fit = ethogram.fit(jax.random.key(3), model, data, **SETTINGS, progress_bar=False)
 found = fit.result
 draws = {name: np.asarray(site)[0] for name, site in fit.draws(200).sites.items()}  # of one chain
-mean = draws["reward"].mean(0)
+rewards = np.asarray(feature_rewards(jax.random.key(4), model, draws))  # without the noise of single cells
+mean = rewards.mean(0)
 visited = np.bincount(np.asarray(data.states).ravel(), minlength=SIZE**2)
 print(f"ELBO {found.elbo:.1f} +- {found.elbo_se:.1f}, Laplace's {found.laplace_elbo:.1f}, {found.steps} steps, "
       f"{'converged' if found.converged else 'not converged: ' + found.reason}")  # fmt: skip
@@ -127,10 +128,15 @@ figure, axes = plt.subplots(1, 3, figsize=(15, 4.4), layout="constrained")
 objectworld.draw(home, axes[0])
 axes[0].set_title("true reward", pad=22)
 plots_rewards.reward_map(mean - mean.mean(), SIZE, axes[1], label="centred posterior mean")
-objectworld.draw_policy(home, draws["policy"].mean(0), axes[1])
+objectworld.draw_policy(home, fit.predict().posterior_mean, axes[1])
 axes[1].set_title("posterior mean and policy")
 plots_rewards.reward_map(
-    draws["centred_reward"].std(0), SIZE, axes[2], visited=visited, label="standard deviation", cmap="magma"
+    (rewards - rewards.mean(1, keepdims=True)).std(0),
+    SIZE,
+    axes[2],
+    visited=visited,
+    label="standard deviation",
+    cmap="magma",
 )
 axes[2].set_title("posterior sd; rings: demonstrations")
 plt.show()
@@ -146,11 +152,10 @@ plt.show()
 # %%
 linear = ethogram.fit(jax.random.key(3), model, data, "max_entropy").result
 there = transfer_reward(jax.random.key(5), model, draws, away.mdp, away.features)
-of_features = predict_reward(jax.random.key(5), model, draws, home.features).mean
 print("EVD (standard)        train           transfer")
 for name, here, other in (
     ("maximum entropy", linear.reward, np.asarray(away.features) @ linear.weights),
-    ("Gaussian process", of_features, there.reward.mean),
+    ("Gaussian process", mean, there.reward.mean),
     ("zero reward", np.zeros(SIZE**2), np.zeros(SIZE**2)),
 ):
     lost = [
@@ -167,7 +172,7 @@ axes[1].set(xlabel="evaluation", ylabel="ELBO (nats)", title="ELBO during the fi
 axes[1].legend(frameon=False)
 nominal = np.linspace(0.05, 0.95, 19)
 axes[2].axline((0, 0), slope=1, color="0.5", linestyle=":")
-axes[2].plot(nominal, difference_coverage(draws["reward"], home.reward, nominal), marker=".")
+axes[2].plot(nominal, difference_coverage(rewards, home.reward, nominal), marker=".")
 axes[2].set(xlabel="nominal probability", ylabel="coverage", title="coverage of reward differences")
 plt.show()
 
@@ -177,7 +182,7 @@ plt.show()
 # diagonal indicates prior misspecification, not a broken sampler.
 
 # %%
-coverage = float(difference_coverage(draws["reward"], home.reward))
+coverage = float(difference_coverage(rewards, home.reward))
 print(f"coverage of 90 % intervals for differences: {coverage:.0%}")
 for name, policy in fit.predict()._asdict().items():
     entropy = np.sum(np.where(policy > 0, policy * np.log(1 / np.maximum(policy, 1e-30)), 0), -1).mean()

@@ -29,7 +29,7 @@ from sklearn.ensemble import RandomForestClassifier
 import ethogram
 from ethogram import plots
 from ethogram.domains import predator_prey
-from ethogram.domains.predator_prey_world import PredatorPreyExperts, PredatorPreyWorld
+from ethogram.domains.predator_prey import PredatorPreyExperts, PredatorPreyWorld
 from ethogram.roles import Demonstrations, relabel
 
 plt.style.use("petroff10")  # colours that readers with a colour vision deficiency tell apart

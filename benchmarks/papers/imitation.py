@@ -1,10 +1,10 @@
 """Coordinated imitation of predators: learned roles, true roles and no structure (Le et al. 2017, figure 4).
 
 Every arm has the same demonstrations, experts, forests of 20 trees, rounds and fresh games; roles are learned by
-`RoleHMM`, or true, or one arbitrary map a demonstration ("unstructured"). 7 x 7: the recorded games, with targets on
-the last round. 20 x 20: the board on which experts fail about as often as the paper's, with its curve beside ours; the
-paper has 1000 demonstrations, ours are fewer. Intervals are Student's over seeds, 95 %. Experts: how often they fail,
-and where the last predator then stands.
+`RoleHMM`, or true, or one arbitrary assignment per demonstration ("unstructured"). 7 x 7: the recorded games, with
+targets on the last round. 20 x 20: the board on which experts fail about as often as the paper's, with its curve beside
+ours; the paper has 1000 demonstrations, ours are fewer. Intervals are Student's over seeds, 95 %. Experts: how often
+they fail, and where the last predator then stands.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 from benchmarks import report
 from benchmarks.peers import why_skipped
 from ethogram.domains import predator_prey
-from ethogram.domains.predator_prey_world import PredatorPreyExperts, PredatorPreyWorld
+from ethogram.domains.predator_prey import PredatorPreyExperts, PredatorPreyWorld
 from ethogram.inference.imitation import ImitationResult, imitate
 from ethogram.inference.roles import align_states
 from ethogram.models.data.trajectories import Trajectories

@@ -132,7 +132,7 @@ def fitted(
     policies = []
     for decay in decays:
         result = imitate_motion(
-            key, fit, some(scenes, train), data, roles=arm, weight_decay=decay, progress_bar=False, **SEEN
+            key, fit, some(scenes, train), roles=arm, weight_decay=decay, progress_bar=False, **SEEN
         )
         name = f"recurrent, decay {decay:g}"
         policies.append(

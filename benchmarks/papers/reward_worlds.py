@@ -111,7 +111,7 @@ def _rows_of_world(seed: int, number: int, size: int, count: int) -> list[dict[s
         ):
             row |= scores(name, place, drawn, middle)
         for name, drawn in (("held_out", rewards), ("held_out_by_features", by_features)):
-            predictive = np.asarray(policies(home.mdp, drawn).mean)
+            predictive = np.asarray(policies(home.mdp, drawn).posterior_mean)
             row[name] = float(np.mean(np.log(predictive[np.asarray(new.states), np.asarray(new.actions)])))
         row |= {"elbo": fit.elbo, "elbo_se": fit.elbo_se, "steps": fit.steps, "converged": fit.converged}
         if method != "levine":
@@ -192,10 +192,12 @@ def scores(
 ) -> dict[str, float]:
     """Divergences from the true policy of that of the mean reward and of the mean one; standard value difference."""
     truth = np.asarray(soft_values(place.mdp, jnp.asarray(place.reward)).policy)
-    of_mean = np.asarray(policies(place.mdp, middle[None]).mean)
+    of_mean = np.asarray(policies(place.mdp, middle[None]).posterior_mean)
     values = {
         f"divergence_{name}": divergence(truth, of_mean),
-        f"divergence_of_mean_policy_{name}": divergence(truth, np.asarray(policies(place.mdp, rewards).mean)),
+        f"divergence_of_mean_policy_{name}": divergence(
+            truth, np.asarray(policies(place.mdp, rewards).posterior_mean)
+        ),
     }
     mean = jnp.asarray(middle)
     values[f"evd_standard_{name}"] = float(expected_value_difference(place.mdp, place.reward, mean))

@@ -141,7 +141,7 @@ def fit_row(case: Case, seed: int) -> dict[str, Any]:
         )
         seconds, wall = time.process_time() - start, time.perf_counter() - start_wall
         truth = np.asarray(soft_values(world.mdp, jnp.asarray(world.reward, float)).log_policy)
-        policy = np.asarray(fit.posterior.mean_sites()["policy"])
+        policy = np.asarray(fit.posterior.mean(cell_noise=True)["policy"])
     statistics = jax.devices()[0].memory_stats() or {}
     peak = statistics.get("peak_bytes_in_use", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
     row = {

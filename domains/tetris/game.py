@@ -73,11 +73,6 @@ def outcomes(board: Any, piece: Any, *, features: str = "basic", dedupe: bool = 
     piece : index into `PIECES`; not checked inside `jax.jit`.
     features : ``"basic"`` or ``"bertsekas"``.
     dedupe : as in `placements`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If the board, the piece or a setting is invalid; the message names it.
     """
     _check_settings(features, dedupe=dedupe)
     return _outcomes(_read_board(board), _read_number("piece", piece, len(PIECES)), features, dedupe)
@@ -170,12 +165,6 @@ def simulate(
     dedupe : as in `placements`; fit decisions with the setting in which they were made.
     noise : False for the greedy player, whose placement is the most probable one under noise.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If the key is not typed, values are not one finite number a feature, `features` is unknown, or a size is too
-        small.
-
     Examples
     --------
     >>> import jax
@@ -213,11 +202,6 @@ def play(
     values : (feature,), or (game, feature) posterior draws, one per game.
     rows, cols, features, dedupe : as for :func:`simulate`, the setting in which the values were learned.
     noise : False for the greedy player.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As for :func:`simulate`.
     """
     require_key(key)
     _check_settings(features, dedupe=dedupe, noise=noise)
@@ -275,7 +259,7 @@ def _read_values(values: Any, features: str, cols: int, games: int | None = None
         with np.errstate(over="ignore"):  # overflows of single precision are refused below
             weights = jnp.asarray(np.asarray(values, float), float)
     except (TypeError, ValueError):
-        raise TypeError(f"values is {values!r}: pass numbers, one a feature of {features!r}") from None
+        raise TypeError(f"values is {values!r}: pass numbers, one per feature of {features!r}") from None
     if weights.shape != (width,) and (games is None or weights.shape != (games, width)):
         raise ValueError(
             f"values has shape {weights.shape}, not ({width},): pass one value per feature of {features!r}"
@@ -325,11 +309,6 @@ def draw_placement(board: Any, piece: Any, slot: Any, ax: Any = None, *, dedupe:
     slot : of `placements`, such as a choice of :func:`simulate`.
     ax : axes to draw into.
     dedupe : as in `placements`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If the board, the piece or the slot is invalid, or the placement is not legal.
     """
     before, table = np.asarray(_read_board(board)), placements(np.shape(board)[1], dedupe)
     piece = int(_read_number("piece", piece, len(PIECES)))

@@ -11,7 +11,7 @@ from jax import Array
 from numpyro.infer import MCMC
 
 from ethogram.inference.conjugate.posterior import ConjugatePosterior, ConjugateResult, posterior_of
-from ethogram.inference.draws import HasMeanSites, flat_draws
+from ethogram.inference.draws import HasMean, flat_draws
 from ethogram.inference.export.draws import read_draws
 from ethogram.inference.export.labelled_arrays import Layout, relabel
 from ethogram.inference.export.pointwise import Pointwise
@@ -265,8 +265,8 @@ def _reference(
     align: Any, sites: dict[str, np.ndarray], layout: Layout, needed: Sequence[str]
 ) -> dict[str, np.ndarray]:
     posterior = getattr(align, "posterior", align)
-    if isinstance(posterior, HasMeanSites):
-        given: Mapping[str, Any] = posterior.mean_sites()
+    if isinstance(posterior, HasMean):
+        given: Mapping[str, Any] = posterior.mean()
     elif isinstance(align, ConjugatePosterior | ConjugateResult):
         given = posterior_of(align).mean()
     elif isinstance(align, Mapping):

@@ -12,6 +12,7 @@ from ethogram.inference.imitation.motion import (
     RolledMotion,
     Scenes,
     by_role,
+    centred_plays,
     constant_velocity,
     linear_step,
     recurrent_step,
@@ -21,7 +22,13 @@ from ethogram.inference.imitation.motion import (
 from ethogram.inference.imitation.pettingzoo_world import PettingZooState, PettingZooWorld
 from ethogram.inference.imitation.result import ImitationResult
 from ethogram.inference.imitation.weighted_assignments import WeightedAssignments, roles_of_plays
-from ethogram.inference.imitation.world import Demonstrations, World, role_trajectories, sequences_of_games
+from ethogram.inference.imitation.world import (
+    Demonstrations,
+    World,
+    role_trajectories,
+    sequences_of_games,
+    team_features,
+)
 
 __all__ = [
     "Demonstrations",
@@ -35,6 +42,7 @@ __all__ = [
     "WeightedAssignments",
     "World",
     "by_role",
+    "centred_plays",
     "constant_velocity",
     "fit_linear_motion",
     "imitate",
@@ -47,6 +55,7 @@ __all__ = [
     "roll_motion",
     "sequences_of_games",
     "stay_still",
+    "team_features",
     "team_from_episodes",
     "team_to_episodes",
 ]

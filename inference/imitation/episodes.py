@@ -58,12 +58,6 @@ def team_from_episodes(
         needs one action per frame.
     metadata : names and units.
 
-    Raises
-    ------
-    ValueError, TypeError
-        For games of other agents than the first, episodes of one game that differ in length, numbers that are not
-        finite, other sizes than in the first episode, and what is no episode; the message names the game and the agent.
-
     Examples
     --------
     >>> from types import SimpleNamespace
@@ -75,45 +69,36 @@ def team_from_episodes(
     """
     require_one_of("last", last, ("drop", "keep"))
     listed = [_by_name(game, number) for number, game in enumerate(as_list("games", games, "one game each"))]
-    if not listed:
-        raise ValueError("games is empty: give one game at least")
-    names = list(listed[0])
-    if not names:
-        raise ValueError("game 0 is empty: give an episode of each agent")
-    given = Metadata() if metadata is None else metadata
-    if not isinstance(given, Metadata):
-        raise TypeError(f"metadata is {type(given).__name__}: give a Metadata")
-    places, seen, acted, kinds = [], [], [], []
+    if not listed or not listed[0]:
+        raise ValueError(f"games is {listed}: give one game at least, with an episode of each agent")
+    if metadata is not None and not isinstance(metadata, Metadata):
+        raise TypeError(f"metadata is {type(metadata).__name__}: give a Metadata")
+    names, given = list(listed[0]), Metadata() if metadata is None else metadata
+    episodes: dict[str, dict[str, np.ndarray]] = {}
     for number, game in enumerate(listed):
         if set(game) != set(names):
             raise ValueError(
                 f"game {number} has the agents {list(game)}, game 0 {names}: give the same in every game"
             )
-        here = [f"game {number}, agent {name!r}" for name in names]
-        parts = [_arrays(game[name], place) for name, place in zip(names, here, strict=True)]
-        places += here
-        lengths = [len(acts) for _, acts in parts]
+        places = [f"game {number}, agent {name!r}" for name in names]
+        parts = {place: _arrays(game[name], place, last) for place, name in zip(places, names, strict=True)}
+        lengths = [len(part["actions"]) for part in parts.values()]
         if len(set(lengths)) > 1:
             raise ValueError(
                 f"game {number} has episodes of {lengths} actions: the agents of a game act at the same steps"
             )
-        kinds += [acts.dtype.kind == "f" for _, acts in parts]
-        seen += [obs for obs, _ in parts]
-        acted += [acts for _, acts in parts]
-    if len(set(kinds)) > 1:
+        episodes |= parts
+    kinds = {part["actions"].dtype.kind == "f" for part in episodes.values()}
+    if len(kinds) > 1:
         raise TypeError("some episodes have integer actions, others reals: give one kind")
-    if last == "drop" or kinds[0]:
-        seen = [obs[:-1] for obs in seen]
-    for place, obs, acts in zip(places, seen, acted, strict=True):
-        _check_episode(place, obs, acts, seen[0], acted[0])
-    if kinds[0]:
-        if last == "keep":
-            raise ValueError(
-                "last is 'keep', but real-valued actions are features of every frame: use last='drop'"
-            )
-        seen = [np.concatenate([obs, acts], axis=1) for obs, acts in zip(seen, acted, strict=True)]
-    elif last == "keep":
-        acted = [np.append(acts, -1) for acts in acted]
+    (real,) = kinds
+    if real and last == "keep":
+        raise ValueError(
+            "last is 'keep', but real-valued actions are features of every frame: use last='drop'"
+        )
+    if real:
+        for part in episodes.values():
+            part["observations"] = np.concatenate([part["observations"], part["actions"]], axis=1)
     numbers = np.arange(len(listed)) if group is None else read_array("group", group, 1)
     if numbers.shape != (len(listed),) or len(np.unique(numbers)) < len(listed):
         raise ValueError(
@@ -123,9 +108,9 @@ def team_from_episodes(
         raise ValueError(f"group has {numbers.min()}: give integers from 0")
     if given.agent_names is None and not all(isinstance(name, int) for name in names):
         given = dataclasses.replace(given, agent_names=tuple(str(name) for name in names))
-    return Trajectories.from_list(
-        seen,
-        actions=None if kinds[0] else acted,
+    return Trajectories.from_episodes(
+        episodes,
+        with_actions=not real,
         agent=np.tile(np.arange(len(names)), len(listed)),
         group=np.repeat(numbers, len(names)),
         metadata=given,
@@ -156,68 +141,62 @@ def team_to_episodes(
     -------
     Objects of imitation's ``Trajectory``, or with `rewards` of its ``TrajectoryWithRew``, where it is installed; else
     `Episode`.
-
-    Raises
-    ------
-    ValueError, TypeError
-        For missing frames or actions, arguments of the wrong shape, and episodes without an action.
     """
     check(data)
     require_one_of("last", last, ("error", "drop"))
     if data.observations is None:
         raise ValueError("data.observations is None: an episode consists of observations and actions")
-    if data.actions is None and action_dim is None:
+    if (data.actions is None) != (action_dim is not None):
         raise ValueError(
-            "data.actions is None: give action_dim, the number of last features that are actions"
+            f"data has {'no ' if data.actions is None else ''}actions, and action_dim is {action_dim}: give action_dim "
+            "where there are none, the number of last features that are actions, and only there"
         )
-    if data.actions is not None and action_dim is not None:
-        raise ValueError(f"data has actions, and action_dim is {action_dim}: leave it out, or data.actions")
     require_complete(data, "episodes need")
-    count, lengths = data.num_sequences, np.asarray(data.lengths)
-    observed = np.asarray(data.observed)
-    observations = np.asarray(data.observations)
+    observations, lengths = np.asarray(data.observations), np.asarray(data.lengths)
+    inside = np.arange(observations.shape[1]) < lengths[:, None]
+    for sequence, step in np.argwhere(inside & ~np.asarray(data.observed))[:1]:
+        raise ValueError(
+            f"sequence {sequence} has no observation at step {step}: an episode has no missing frames"
+        )
     ends = read_array("terminal", terminal)
-    if ends.dtype != bool:
-        raise TypeError(f"terminal has dtype {ends.dtype}: give booleans")
-    if ends.shape not in ((), (count,)):
-        raise ValueError(f"terminal has shape {ends.shape}: give one boolean, or ({count},)")
-    ends = np.broadcast_to(ends, (count,))
+    if ends.dtype != bool or ends.shape not in ((), lengths.shape):
+        raise ValueError(
+            f"terminal is {ends.dtype} of shape {ends.shape}: give one boolean, or {lengths.shape} of them"
+        )
     earned = None if rewards is None else read_array("rewards", rewards)
-    if earned is not None and earned.shape != observed.shape:
-        raise ValueError(f"rewards has shape {earned.shape}: give {observed.shape}, (sequence, time)")
-    if earned is not None and earned.dtype.kind not in "iuf":
-        raise TypeError(f"rewards has dtype {earned.dtype}: give numbers")
     if earned is not None:
-        inside = np.arange(earned.shape[1]) < lengths[:, None] - 1
-        for sequence, step in np.argwhere(~np.isfinite(earned) & inside)[:1]:
+        if earned.shape != inside.shape or earned.dtype.kind not in "iuf":
+            raise ValueError(
+                f"rewards is {earned.dtype} of shape {earned.shape}: give numbers {inside.shape}, (sequence, time)"
+            )
+        for sequence, step in np.argwhere(~np.isfinite(earned[:, :-1]) & inside[:, 1:])[:1]:
             raise ValueError(f"rewards of sequence {sequence} is {earned[sequence, step]} at step {step}")
     if action_dim is not None:
         require_integer("action_dim", action_dim, 1, observations.shape[2] - 1)
-    make = _class_of_imitation(rewards is not None)
-    episodes = []
-    for sequence, length in enumerate(lengths.tolist()):
-        if not observed[sequence, :length].all():
-            step = int(np.argmin(observed[sequence, :length]))
-            raise ValueError(
-                f"sequence {sequence} has no observation at step {step}: an episode has no missing frames"
-            )
-        seen = observations[sequence, :length]
-        if action_dim is not None:
-            seen, acts = seen[:, :-action_dim], seen[:, -action_dim:]
-            after = False
-        else:
-            acts = np.asarray(data.actions)[sequence, :length]
-            after = length > 0 and acts[-1] < 0
-        if not after and last == "error":
+        observations, acted = observations[..., :-action_dim], observations[..., -action_dim:]
+        after = np.zeros(lengths.shape, bool)  # whether the last frame is the one after the last action
+    else:
+        acted = np.asarray(data.actions)
+        after = acted[np.arange(len(lengths)), lengths - 1] < 0
+        for sequence, step in np.argwhere((acted[:, :-1] < 0) & inside[:, 1:])[:1]:
+            raise ValueError(f"sequence {sequence} has no action at step {step}")
+    for sequence in np.flatnonzero(lengths < 2)[:1]:
+        raise ValueError(
+            f"sequence {sequence} has {lengths[sequence]} frames: an episode has one action at least"
+        )
+    for sequence in np.flatnonzero(~after)[:1]:
+        if last == "error":
             raise ValueError(
                 f"sequence {sequence} has no observation after its last action: last='drop' leaves the action out"
             )
-        acts, ended = acts[:-1], bool(ends[sequence]) and after
-        if not len(acts):
-            raise ValueError(f"sequence {sequence} has {length} frames: an episode has one action at least")
-        if action_dim is None and (acts < 0).any():
-            raise ValueError(f"sequence {sequence} has no action at step {int(np.argmax(acts < 0))}")
-        parts = {"obs": seen.copy(), "acts": acts.copy(), "infos": None, "terminal": ended}
+    make, ended, episodes = _class_of_imitation(earned is not None), ends & after, []
+    for sequence, length in enumerate(lengths.tolist()):
+        parts = {
+            "obs": observations[sequence, :length].copy(),
+            "acts": acted[sequence, : length - 1].copy(),
+            "infos": None,
+            "terminal": bool(ended[sequence]),
+        }
         if earned is not None:
             parts["rews"] = earned[sequence, : length - 1].astype(float)
         episodes.append(make(**parts))
@@ -234,45 +213,37 @@ def _by_name(game: Any, number: int) -> dict[Any, Any]:
     return dict(enumerate(game))
 
 
-def _arrays(episode: Any, place: str) -> tuple[np.ndarray, np.ndarray]:
-    """Observations (T + 1, feature) and actions (T,) or (T, dim) of an episode."""
+def _arrays(episode: Any, place: str, last: str) -> dict[str, np.ndarray]:
+    """Finite observations (T or T + 1, feature) and actions (T,) or (T, dim) of an episode."""
+    found = []
     for name in ("obs", "acts"):
         if not hasattr(episode, name):
             raise TypeError(
                 f"{place} is {type(episode).__name__} without {name}: give an episode of imitation"
             )
-        if isinstance(getattr(episode, name), Mapping) or hasattr(getattr(episode, name), "_d"):
+        part = getattr(episode, name)
+        if isinstance(part, Mapping) or hasattr(part, "_d"):
             raise TypeError(f"{name} of {place} is a dictionary: flatten it to an array")
-    obs, acts = read_array(f"obs of {place}", episode.obs), read_array(f"acts of {place}", episode.acts)
+        found.append(read_array(f"{name} of {place}", part))
+    obs, acts = found
+    if acts.dtype.kind not in "iuf" or obs.dtype.kind not in "biuf":
+        raise TypeError(f"{place} has obs of dtype {obs.dtype} and acts of dtype {acts.dtype}: give numbers")
     if acts.ndim == 0 or len(obs) != len(acts) + 1:
         raise ValueError(
             f"{place} has obs of shape {obs.shape} and acts of shape {acts.shape}: give one observation more than "
             "actions"
         )
-    if acts.dtype.kind not in "iuf" or obs.dtype.kind not in "biuf":
-        raise TypeError(f"{place} has obs of dtype {obs.dtype} and acts of dtype {acts.dtype}: give numbers")
-    if acts.dtype.kind != "f":
-        acts = acts[:, 0] if acts.ndim == 2 and acts.shape[1] == 1 else acts
-        if acts.ndim != 1:
-            raise TypeError(f"{place} has acts of shape {acts.shape}: give one integer per step, or reals")
-        if (acts < 0).any():
-            raise ValueError(f"{place} has action {acts.min()}: integer actions are 0 and up")
-    else:
+    if acts.dtype.kind == "f":
         acts = acts.reshape(len(acts), math.prod(acts.shape[1:]))
-    return obs.reshape(len(obs), math.prod(obs.shape[1:])), acts
-
-
-def _check_episode(place: str, obs: np.ndarray, acts: np.ndarray, *first: np.ndarray) -> None:
-    """Raise ValueError unless what is kept of an episode is finite, and of the sizes of the first one."""
-    for name, array, like in zip(("obs", "acts"), (obs, acts), first, strict=True):
-        if array.shape[1:] != like.shape[1:]:
-            raise ValueError(
-                f"{name} of {place} have shape {array.shape[1:]}, of the first episode {like.shape[1:]}: give one size"
-            )
+    elif (acts < 0).any():
+        raise ValueError(f"{place} has action {acts.min()}: integer actions are 0 and up")
+    obs = obs.reshape(len(obs), math.prod(obs.shape[1:]))[: None if last == "keep" else -1]
+    for name, array in {"obs": obs, "acts": acts}.items():
         for step in np.argwhere(~np.isfinite(array))[:1, 0]:
             raise ValueError(
                 f"{name} of {place} are not finite at step {step}: give the game without such steps"
             )
+    return {"observations": obs, "actions": acts}
 
 
 def _class_of_imitation(with_rewards: bool) -> Any:

@@ -7,9 +7,9 @@ from the demonstrations whose horizon is raised step by step, as in Algorithm 2.
 
 Corrected here: Algorithm 6 adds the single pair of the state and the expert's answer to it, :math:`(\hat s_t,
 a^*_{t+1})`, t = 0, ..., T - 1, once; its first round is the demonstrations. Half of its roll-outs begin at fresh first
-states, as those of Ross et al. do: in a world without chance, policies that repeat the demonstrations from theirs would
-never be corrected anywhere else. Algorithm 2 starts each segment at the true state. The entropy term of eq. 1 enters no
-update, in the paper neither.
+states, which Ross et al. draw for all of theirs: in a world without chance, policies that repeat the demonstrations
+would never be corrected anywhere else. Algorithm 2 starts each segment at the true state. The entropy term of eq. 1
+enters no update, in the paper neither.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ethogram.inference.conjugate.conjugate_svi import ConjugateSVI
 from ethogram.inference.conjugate.posterior import ConjugateResult
 from ethogram.inference.imitation.policies import check_policy, describe_policy, fit_policy, new_policy
 from ethogram.inference.imitation.result import ImitationResult
-from ethogram.inference.imitation.roll_outs import RollOut, joint_actions, roll_out
+from ethogram.inference.imitation.roll_outs import joint_actions, roll_out
 from ethogram.inference.imitation.rounds import run_rounds
 from ethogram.inference.imitation.weighted_assignments import (
     WeightedAssignments,
@@ -167,7 +167,7 @@ def imitate(
     --------
     >>> import jax, numpy as np
     >>> from ethogram.domains import predator_prey
-    >>> from ethogram.domains.predator_prey_world import PredatorPreyExperts, PredatorPreyWorld
+    >>> from ethogram.domains.predator_prey import PredatorPreyExperts, PredatorPreyWorld
     >>> class Nearest:
     ...     def fit(self, X, y, sample_weight):
     ...         self.X, self.y = X, y
@@ -320,13 +320,13 @@ def _one_round(run: Run, state: ImitationState, number: int) -> ImitationState:
         path = infer_roles(fit, rolled_data).path
         frequency = _frequency(path, assignments.best[games].ravel(), run.num_roles)
         elbo = float(fit.elbo[-1])
-    played = _play(run, number, policies)
+    played, reached = _play(run, number, policies)
     new = {
-        "failure": 1 - played.reached.mean(),
+        "failure": 1 - reached.mean(),
         "steps": played.lengths.mean(),
         "loss": loss,
         "elbo": elbo,
-        "reached": played.reached,
+        "reached": reached,
         "game_steps": played.lengths,
         "policy_role": frequency,
     }
@@ -368,7 +368,7 @@ def _train(run: Run, state: ImitationState, assignments: WeightedAssignments) ->
 
 def _roll(
     run: Run, number: int, policies: tuple[Any, ...], assignments: WeightedAssignments
-) -> tuple[np.ndarray, np.ndarray, RollOut]:
+) -> tuple[np.ndarray, np.ndarray, Demonstrations]:
     """Games whose agents were rolled out, times at which these began, and the roll-outs."""
     rng, lengths = run.random(number, ROLLING), run.games.lengths
     if run.expert is not None:
@@ -388,21 +388,20 @@ def _roll(
             run.world, policies, assignments.best[games[rows]], state, rng, run.deterministic
         )
 
-    return games, times, roll_out(run.world, act, first, rng, limits)
+    return games, times, roll_out(run.world, act, first, rng, limits)[0]
 
 
 def _ask(
-    run: Run, state: ImitationState, games: np.ndarray, times: np.ndarray, rolled: RollOut
+    run: Run, state: ImitationState, games: np.ndarray, times: np.ndarray, rolled: Demonstrations
 ) -> tuple[list[np.ndarray], np.ndarray, np.ndarray, float]:
     """The rows with the roll-outs and the expert's actions there, and how far the policies were from these."""
-    inside = np.arange(rolled.actions.shape[1]) < rolled.lengths[:, None]
-    row, time = np.nonzero(inside)
-    visited, game = take(rolled.states, inside), games[row]
+    row, time = np.nonzero(rolled.inside)
+    visited, game = take(rolled.states, rolled.inside), games[row]
     if run.expert is not None:
         answers = read_actions("expert", run.expert(visited, game), len(game), run.world)
     else:
         answers = run.games.actions[game, times[row] + time]
-    chosen, dims = rolled.actions[inside], run.games.actions.shape[3:]
+    chosen, dims = rolled.actions[rolled.inside], run.games.actions.shape[3:]
     for origin, actions in {"the policies": chosen, "expert": answers}.items():
         if actions.shape[2:] != dims:
             raise ValueError(
@@ -416,8 +415,8 @@ def _ask(
     return leaves, answers, np.concatenate([state.game, game]), float(differences.mean())
 
 
-def _play(run: Run, number: int, policies: tuple[Any, ...]) -> RollOut:
-    """Fresh games, with an arbitrary assignment of agents to policies."""
+def _play(run: Run, number: int, policies: tuple[Any, ...]) -> tuple[Demonstrations, np.ndarray]:
+    """Fresh games, with an arbitrary assignment of agents to policies, and whether they reached their goal."""
     rng, count = run.random(number, PLAYING), run.evaluation_games
     roles = shuffled_roles(rng, count, run.world.num_agents, run.num_roles)
 

@@ -28,6 +28,7 @@ from ethogram.inference.imitation.motion import (
     MotionFeatures,
     Scenes,
     by_role,
+    centred_plays,
     check_scenes,
     new_recurrent,
     num_features,
@@ -51,18 +52,12 @@ from ethogram.models.arguments import (
     require_number,
     require_one_of,
 )
-from ethogram.models.data import trajectories
-from ethogram.models.data.angles import require_planar
-from ethogram.models.data.gaps import require_complete
-from ethogram.models.data.trajectories import Metadata, Trajectories, group_labels
+from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.numpy_generator import numpy_generator
 from ethogram.models.printing import short_repr
 from ethogram.models.roles.role_hmm import RoleHMM
 
 __all__ = ["MotionResult", "fit_linear_motion", "imitate_motion", "residual_scale"]
-
-LARGEST_ROUNDING = 1e-3
-"""Metres by which data may differ from scenes, and a millionth of the largest position more."""
 
 WINDOW, OVERLAP = 50, 25
 """Frames of the pieces that plays are trained in, as in the paper."""
@@ -96,7 +91,6 @@ class MotionResult(NamedTuple):
 class MotionState(NamedTuple):
     """State after whole stages; what a checkpoint holds."""
 
-    done: int  # stages
     horizons: tuple[int, ...]  # of the stages done
     parameters: dict[str, Array]  # of `recurrent_step`, leaves leading with the roles
     loss: np.ndarray  # (stage, step)
@@ -105,6 +99,11 @@ class MotionState(NamedTuple):
     )  # (play, agent, role) of the plays, for the last stage; None unless learned
     fit: ConjugateResult | None  # role model, fitted to the latest roll-outs; None unless learned
 
+    @property
+    def done(self) -> int:
+        """Stages done."""
+        return len(self.horizons)
+
 
 class MotionRun(NamedTuple):
     """What does not change from stage to stage; see `imitate_motion`."""
@@ -112,7 +111,7 @@ class MotionRun(NamedTuple):
     key: Array
     model: RoleHMM | ConjugateResult | None
     scenes: Scenes
-    data: Trajectories | None
+    data: Trajectories | None  # the plays as the role model observes them; None unless roles are learned
     horizons: tuple[int, ...]
     features: MotionFeatures
     num_steps: int
@@ -141,7 +140,6 @@ def imitate_motion(
     key: Array,
     model: RoleHMM | ConjugateResult | None,
     scenes: Scenes,
-    data: Trajectories | None,
     *,
     roles: str = "learned",
     horizons: Sequence[int] = (1, 2, 5, 10),
@@ -158,11 +156,10 @@ def imitate_motion(
     Parameters
     ----------
     key : a typed key.
-    model : a `RoleHMM` with as many roles as agents, or a fit of it to begin with; None for the baseline.
+    model : a `RoleHMM` with as many roles as agents, or a fit of it to begin with, which observes positions about the
+        centroid of the agents (`centred_plays`); None for the baseline.
     scenes : the plays.
-    data : the same plays for the role model, one sequence per agent, with ``group``, relative to the centroid of the
-        agents (``data.centred()``), as roll-outs are for the next fit; None for the baseline.
-    roles : ``"learned"``, or ``"shuffled"``: an arbitrary map of agents to policies in each play.
+    roles : ``"learned"``, or ``"shuffled"``: an arbitrary assignment of agents to policies in each play.
     horizons : steps of the roll-outs in each stage.
     features : what policies see, as of `roll_motion`.
     num_steps : gradient steps (Adam with weight decay) in each stage.
@@ -186,27 +183,18 @@ def imitate_motion(
     rate = require_number("learning_rate", learning_rate, above=0)
     decay = require_number("weight_decay", weight_decay, 0)
     check_scenes(scenes)
-    num_plays, _, num_agents, _ = scenes.positions.shape
+    num_agents = scenes.positions.shape[2]
     if roles == "learned":
-        if model is None or data is None:
-            raise ValueError("model or data is None: roles='learned' needs both")
+        if model is None:
+            raise ValueError("model is None: roles='learned' needs a RoleHMM, or a fit of one")
         found_model = model.posterior.model if isinstance(model, ConjugateResult) else model
         if not isinstance(found_model, RoleHMM):
             raise TypeError(f"model is {type(found_model).__name__}: give a RoleHMM, or a fit of one")
-        if not isinstance(data, Trajectories):
-            raise TypeError(f"data is {type(data).__name__}: give Trajectories")
-        trajectories.check(data)
-        found_plays = len(np.unique(group_labels(data)))
-        if found_plays != num_plays or data.num_sequences != num_plays * num_agents:
-            raise ValueError(
-                f"data have {found_plays} groups of {data.num_sequences} sequences, the scenes {num_plays} plays of "
-                f"{num_agents} agents: give the same plays"
-            )
         if found_model.num_roles != num_agents:
             raise ValueError(f"num_roles is {found_model.num_roles}, the scenes have {num_agents} agents")
-        _check_plays(scenes, data)
     else:
-        model = data = None
+        model = None
+    data = None if model is None else centred_plays(scenes)
     steps = tuple(int(horizon) for horizon in horizons)
     run = MotionRun(key, model, scenes, data, steps, features, num_steps, num_units, rate, decay)
     state, save = resumed(
@@ -231,39 +219,11 @@ def imitate_motion(
     )
 
 
-def _check_plays(scenes: Scenes, data: Trajectories) -> None:
-    """Raise ValueError unless data have the plays of the scenes, about the centroids of their agents."""
-    sequences = sequences_of_games(data, scenes.positions.shape[2])
-    frames, lengths = np.asarray(data.lengths)[sequences[:, 0]], np.asarray(scenes.lengths)
-    for play in np.flatnonzero(frames != lengths)[:1]:
-        raise ValueError(
-            f"data have {frames[play]} frames of play {play}, the scenes {lengths[play]}: give the same plays, by "
-            "ascending group"
-        )
-    if data.observations is None or data.observations.shape[2] != 2:
-        raise ValueError("data.observations must have two features, the positions about the centroid")
-    require_planar(data)
-    require_complete(data, "plays need")
-    width, positions = int(lengths.max()), np.asarray(scenes.positions, float)
-    given, seen = (
-        np.asarray(x)[sequences, :width].swapaxes(1, 2) for x in (data.observations, data.observed)
-    )
-    away = np.abs(given - (positions - positions.mean(axis=2, keepdims=True))[:, :width]).max(axis=(2, 3))
-    # The centroid of data with missing agents is that of the others.
-    wrong = seen.all(axis=2) & (away > LARGEST_ROUNDING + 1e-6 * np.abs(positions).max())
-    for play, time in np.argwhere(wrong)[:1]:
-        raise ValueError(
-            f"data.observations of play {play} are {away[play, time]:.3g} m from scenes.positions about their centroid "
-            f"at time {time}: give data.centred(), and plays by ascending group"
-        )
-
-
 def _signature(run: MotionRun) -> str:
     """Digest of what a stage depends on, but for the stages before; the features are represented by their name."""
-    data, model = run.data, run.model
+    model = run.model
     return storage.fingerprint(
         jax.random.key_data(run.key),
-        None if data is None else data._replace(times=None, metadata=Metadata()),
         tuple(np.asarray(part) for part in run.scenes),
         model.posterior if isinstance(model, ConjugateResult) else model,
         getattr(run.features, "__qualname__", type(run.features).__qualname__),
@@ -289,7 +249,7 @@ def _first(run: MotionRun) -> MotionState:
     num_agents, num_objects = run.scenes.positions.shape[2], run.scenes.context.shape[2]
     width = num_features(run.features, num_agents, num_objects)
     parameters = new_recurrent(key_networks, num_agents, width, run.num_units)
-    return MotionState(0, (), parameters, np.zeros((0, run.num_steps)), None, fit)
+    return MotionState((), parameters, np.zeros((0, run.num_steps)), None, fit)
 
 
 def _one_stage(run: MotionRun, state: MotionState, number: int) -> MotionState:
@@ -319,7 +279,6 @@ def _one_stage(run: MotionRun, state: MotionState, number: int) -> MotionState:
             "give a smaller learning_rate"
         )
     state = state._replace(
-        done=number,
         horizons=run.horizons[:number],
         parameters=parameters,
         loss=np.concatenate([state.loss, loss[None]]),
@@ -353,14 +312,8 @@ def _learn_structure(run: MotionRun, state: MotionState, assignments: WeightedAs
         [ordered.positions[:, :1], np.moveaxis(np.asarray(rolled.positions), 0, 1)], axis=1
     )
     of_agents = np.take_along_axis(whole, best[:, None, :, None], axis=2)
-    of_agents -= of_agents.mean(axis=2, keepdims=True)
-    sequences = sequences_of_games(run.data, of_agents.shape[2])
-    observations = np.array(run.data.observations)
-    width = min(observations.shape[1], of_agents.shape[1])
-    observations[sequences, :width] = of_agents.swapaxes(1, 2)[:, :, :width]
-    observations[~np.asarray(run.data.observed)] = 0
+    data = centred_plays(run.scenes._replace(positions=of_agents))
     key = jax.random.fold_in(jax.random.split(run.key)[0], state.done - 1)
-    data = run.data._replace(observations=observations)
     engine = ConjugateSVI(state.fit.posterior.model)
     return engine.run(key, data, STRUCTURE_STEPS, init=state.fit, progress_bar=False)
 

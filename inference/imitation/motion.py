@@ -18,6 +18,7 @@ from jax import Array
 from jaxtyping import Float, Int
 
 from ethogram.models.arguments import is_concrete
+from ethogram.models.data.trajectories import Metadata, Trajectories
 from ethogram.models.printing import short_repr
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "RolledMotion",
     "Scenes",
     "by_role",
+    "centred_plays",
     "check_scenes",
     "constant_velocity",
     "linear_step",
@@ -105,19 +107,40 @@ def check_scenes(scenes: Any) -> None:
 
 
 def by_role(scenes: Scenes, play: np.ndarray, role: np.ndarray) -> Scenes:
-    """Scenes of the plays (map,), with agents in the order of their roles (map, agent), a permutation.
+    """Scenes of the plays (assignment,), with agents in the order of their roles (assignment, agent), a permutation.
 
     A ValueError where a row of `role` is no permutation.
     """
     play, role = np.asarray(play), np.asarray(role)
     expected = (len(play), scenes.positions.shape[2])
     if role.shape != expected:
-        raise ValueError(f"role has shape {role.shape}: give {expected}, (map, agent)")
+        raise ValueError(f"role has shape {role.shape}: give {expected}, (assignment, agent)")
     for row in np.flatnonzero((np.sort(role, axis=1) != np.arange(expected[1])).any(axis=1))[:1]:
         raise ValueError(f"role[{row}] is {role[row].tolist()}: give a permutation of 0 to {expected[1] - 1}")
     agents = np.argsort(role, axis=1)
     positions = np.take_along_axis(scenes.positions[play], agents[:, None, :, None], axis=2)
     return Scenes(positions, scenes.context[play], scenes.lengths[play])
+
+
+def centred_plays(scenes: Scenes, metadata: Metadata | None = None) -> Trajectories:
+    """Positions of the agents about their centroid, as a role model observes plays: one sequence per agent of a play.
+
+    `group` is the play.
+    """
+    positions, lengths = np.asarray(scenes.positions, float), np.asarray(scenes.lengths)
+    num_plays, num_times, num_agents, _ = positions.shape
+    inside = np.arange(num_times) < lengths[:, None]
+    centred = np.where(inside[..., None, None], positions - positions.mean(axis=2, keepdims=True), 0)
+    return Trajectories(
+        observations=centred.swapaxes(1, 2).reshape(num_plays * num_agents, num_times, 2),
+        states=None,
+        actions=None,
+        lengths=np.repeat(lengths, num_agents),
+        observed=np.repeat(inside, num_agents, axis=0),
+        agent=np.tile(np.arange(num_agents), num_plays),
+        group=np.repeat(np.arange(num_plays), num_agents),
+        metadata=Metadata() if metadata is None else metadata,
+    )
 
 
 def stay_still(parameters: Any, memory: Array, features: Array, velocity: Array) -> tuple[Array, Array]:

@@ -9,7 +9,7 @@ step; only a state that is entered anew is played again from its seed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,6 +23,7 @@ from ethogram.inference.imitation.world import (
     role_trajectories,
     sequences_of_games,
     take,
+    team_features,
 )
 from ethogram.models.arguments import as_list, read_array, require_integer
 from ethogram.models.data.trajectories import Metadata, Trajectories
@@ -163,7 +164,7 @@ class PettingZooWorld:
         self.features, self.own_role_features = features, role_features
         self.space = read_space(environment, chosen)
         self.num_agents, self.num_actions = len(chosen), self.space.num_actions
-        self._live: dict[GameKey | None, Live] = {None: Live(environment, {})}
+        self._live: dict[GameKey | None, list[Live]] = {None: [Live(environment, {})]}
 
     def reset(self, rng: np.random.Generator, num_games: int) -> PettingZooState:
         """First states of fresh games, with random seeds."""
@@ -178,24 +179,23 @@ class PettingZooWorld:
         another reason, or `max_steps` are over.
         """
         after = PettingZooState(*(np.array(part) for part in state))
-        reached, moved = np.zeros(len(after.seed), bool), dict[GameKey | None, Live]()
-        kept = {
-            game: self._live.pop(_key(after, game), None) for game in np.flatnonzero(~after.ended).tolist()
-        }
-        for game, live in kept.items():
+        reached = np.zeros(len(after.seed), bool)
+        keys = {game: _key(after, game) for game in np.flatnonzero(~after.ended).tolist()}
+        needed = set(keys.values())
+        for game, key in keys.items():
             seed, now = int(after.seed[game]), int(after.time[game])
             if now >= self.max_steps:
                 raise ValueError(f"the game of seed {seed} has {now} joint actions: give a larger max_steps")
             legal = self.space.legal(actions[game])
+            live = self._take(key)
             if live is None:
-                live = self._enter(seed, after.actions[game, :now], after.observations[game])
+                live = self._enter(key, after.actions[game, :now], after.observations[game], needed)
             live, rewards, ended = self._advance(live, seed, now, legal)
             observations = self._observed(live, like=after.observations[game])
             reached[game] = ended if self.goal is None else self._reached(observations, rewards)
             after.observations[game], after.ended[game] = observations, ended
             after.actions[game, now], after.time[game] = legal, now + 1
-            moved[_key(after, game)] = live
-        self._live |= moved
+            self._live.setdefault(_key(after, game), []).append(live)
         return after, reached
 
     def observe(self, roles: Int[np.ndarray, "game agent"], state: PettingZooState) -> np.ndarray:
@@ -203,16 +203,7 @@ class PettingZooWorld:
         observations = np.asarray(state.observations)
         if self.features is not None:
             return self.features(roles, observations)
-        by_role, games = np.argsort(roles, axis=1), np.arange(len(roles))[:, None]
-        num_agents, width = observations.shape[1:]
-        found = np.empty((len(roles), num_agents, num_agents * width), observations.dtype)
-        found[:, :, :width] = observations
-        for place in range(num_agents):
-            mates = np.delete(by_role, place, axis=1)
-            found[games, by_role[:, place, None], width:] = observations[games, mates].reshape(
-                len(roles), 1, -1
-            )
-        return found
+        return team_features(roles, observations)
 
     def role_features(self, state: PettingZooState, actions: np.ndarray) -> np.ndarray:
         """What the role model observes (row, agent, feature), real-valued actions last."""
@@ -281,7 +272,7 @@ class PettingZooWorld:
             return read_actions("expert", expert(state, game), len(game), self)
 
         first, limits = self._begin(seeds.astype(np.int64)), np.full(len(seeds), horizon)
-        rolled = roll_out(self, act, first, np.random.default_rng(0), limits)
+        rolled, _ = roll_out(self, act, first, np.random.default_rng(0), limits)
         lengths = np.minimum(
             rolled.lengths, (~rolled.states.ended).sum(axis=1)
         )  # some end without their goal
@@ -291,22 +282,35 @@ class PettingZooWorld:
 
     def _begin(self, seeds: np.ndarray) -> PettingZooState:
         """Games after their reset."""
-        begun: dict[GameKey | None, Live] = {
-            (seed, 0, b""): self._reset(self._spare(), seed) for seed in seeds.tolist()
-        }
-        observations = np.stack([self._observed(begun[seed, 0, b""]) for seed in seeds.tolist()])
-        self._live |= begun
+        begun = [self._reset(self._spare(), seed) for seed in seeds.tolist()]
+        observations = np.stack([self._observed(live) for live in begun])
+        for seed, live in zip(seeds.tolist(), begun, strict=True):
+            self._live.setdefault((seed, 0, b""), []).append(live)
         count = len(seeds)
         actions = np.zeros((count, self.max_steps, self.num_agents, *self.space.shape), self.space.dtype)
         return PettingZooState(seeds, np.zeros(count, int), actions, observations, np.zeros(count, bool))
 
-    def _spare(self) -> Any:
-        """An environment to be reset: of a game that does not go on, or a new one."""
-        return self._live.popitem()[1].environment if self._live else self.make()
+    def _spare(self, needed: Collection[GameKey] = ()) -> Any:
+        """An environment to be reset: the one at the oldest state that is not needed, or a new one."""
+        for key in self._live:
+            if key not in needed and (live := self._take(key)):
+                return live.environment
+        return self.make()
 
-    def _enter(self, seed: int, actions: np.ndarray, expected: np.ndarray) -> Live:
-        """An environment after its reset and joint actions (time, agent, ...), whose observations are known."""
-        live = self._reset(self._spare(), seed)
+    def _take(self, key: GameKey | None) -> Live | None:
+        """An environment at a state, which is then no longer kept there."""
+        lives = self._live.get(key, [])
+        live = lives.pop() if lives else None
+        if not lives:
+            self._live.pop(key, None)
+        return live
+
+    def _enter(
+        self, key: GameKey, actions: np.ndarray, expected: np.ndarray, needed: Collection[GameKey]
+    ) -> Live:
+        """An environment at a state, after its joint actions (time, agent, ...), whose observations are known."""
+        seed = key[0]
+        live = self._reset(self._spare(needed), seed)
         for time, joint in enumerate(actions):
             live, _, _ = self._advance(live, seed, time, joint)
         if not np.allclose(self._observed(live), expected, TOLERANCE, TOLERANCE):

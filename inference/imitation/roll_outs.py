@@ -7,33 +7,16 @@ they did in the demonstration (the cross-update).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
 from jaxtyping import Bool, Int
 
 from ethogram.inference.imitation.policies import choose_actions
-from ethogram.inference.imitation.world import observe, put, read_actions, step, take
+from ethogram.inference.imitation.world import Demonstrations, observe, put, read_actions, step, take
 
-__all__ = ["RollOut", "joint_actions", "roll_out"]
-
-
-class RollOut(NamedTuple):
-    """Games that were played.
-
-    Attributes
-    ----------
-    states : pytree of arrays (game, time, ...), before each joint action; the last state repeats after the end.
-    actions : (game, time, agent) or (game, time, agent, dim), 0 after the end.
-    lengths : (game,), joint actions played.
-    reached : (game,), whether the goal was reached.
-    """
-
-    states: Any
-    actions: np.ndarray
-    lengths: Int[np.ndarray, "game"]
-    reached: Bool[np.ndarray, "game"]
+__all__ = ["joint_actions", "roll_out"]
 
 
 def roll_out(
@@ -42,8 +25,10 @@ def roll_out(
     state: Any,
     rng: np.random.Generator,
     limits: Int[np.ndarray, "game"],
-) -> RollOut:
-    """Games from given states until their goal, or for `limits` (game,) steps.
+) -> tuple[Demonstrations, Bool[np.ndarray, "game"]]:
+    """Games from given states until their goal, or for `limits` (game,) steps, and whether they reached it.
+
+    After the end of a game its last state repeats, and actions are 0.
 
     Parameters
     ----------
@@ -67,7 +52,7 @@ def roll_out(
         state = put(state, active, after)
         lengths[active] += 1
     together = jax.tree.map(lambda *leaves: np.stack(leaves, axis=1), *states)
-    return RollOut(together, np.stack(played, axis=1), lengths, reached)
+    return Demonstrations(together, np.stack(played, axis=1), lengths), reached
 
 
 def joint_actions(

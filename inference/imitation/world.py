@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 
 import jax
 import numpy as np
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Int, Num
 
 from ethogram.models.arguments import read_array, require_integer
 from ethogram.models.data import trajectories
@@ -32,12 +32,13 @@ __all__ = [
     "sequences_of_games",
     "step",
     "take",
+    "team_features",
 ]
 
 
 @short_repr
 class Demonstrations(NamedTuple):
-    """Games as a world sees them.
+    """Games as a world sees them: states and joint actions.
 
     Attributes
     ----------
@@ -156,6 +157,20 @@ def put(state: Any, rows: np.ndarray, new: Any) -> Any:
     return jax.tree.map(replaced, state, new)
 
 
+def team_features(
+    roles: Int[np.ndarray, "game agent"], own: Num[np.ndarray, "game agent feature"]
+) -> Num[np.ndarray, "game agent features"]:
+    """Features of each agent, and then those of its team-mates in order of their roles, for `observe`."""
+    by_role, games = np.argsort(roles, axis=1), np.arange(len(roles))[:, None]
+    num_agents = own.shape[1]
+    found = np.empty((len(roles), num_agents, num_agents, own.shape[2]), own.dtype)
+    found[:, :, 0] = own
+    for place in range(num_agents):
+        mates = np.delete(by_role, place, axis=1)
+        found[games, by_role[:, place, None], 1:] = own[games, mates][:, None]
+    return found.reshape(len(roles), num_agents, -1)
+
+
 def read_demonstrations(world: Any, data: Any) -> tuple[Demonstrations, Trajectories, np.ndarray]:
     """Checked demonstrations, what the role model observes of them, and the sequences (game, agent) of `data`."""
     if isinstance(data, Trajectories):
@@ -267,16 +282,16 @@ def step(world: Any, rng: np.random.Generator, state: Any, actions: np.ndarray) 
     return after, done
 
 
-def role_trajectories(world: Any, games: Any, metadata: Metadata | None = None) -> Trajectories:
+def role_trajectories(world: Any, games: Demonstrations, metadata: Metadata | None = None) -> Trajectories:
     """What the role model observes of games: one sequence per agent, game by game, numbered as `group` from 0.
 
     Parameters
     ----------
-    games : `Demonstrations`, or a roll-out.
+    games : such as demonstrations of a world, for `ethogram.fit` or a figure.
     metadata : names and units of the trajectories.
     """
     num_games, num_steps, num_agents = games.actions.shape[:3]
-    inside = np.arange(num_steps) < np.asarray(games.lengths)[:, None]
+    inside = games.inside
     acted = games.actions[inside]
     features = world.role_features(take(games.states, inside), acted)
     features = _read_features("world.role_features", features, acted.shape[:2])

@@ -108,23 +108,17 @@ def _shifted(position: Array, low: Array, high: Array, weights: Array, bound: Ar
     def total(values: Array, weights: Array) -> Array:
         return jnp.einsum("a,tac->tc", weights, values)  # as a matrix product many times faster than a sum
 
-    def over(shift: Array) -> tuple[Array, Array]:
+    def newton(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        count, shift, _ = state
         moved = position - weights[:, None] * shift[:, None]
         excess = total(jnp.clip(moved, low, high), weights) - bound
         free = jnp.where(weights[:, None] > 0, moved > low, moved < high)
-        return excess, total(free.astype(position.dtype), jnp.square(weights))
+        slope = total(free.astype(position.dtype), jnp.square(weights))
+        over = (excess > near) & (slope > 0)
+        return count + 1, shift + jnp.where(over, excess / jnp.where(slope > 0, slope, 1), 0), jnp.any(over)
 
-    def newton(state: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
-        count, shift, excess, slope = state
-        shift = shift + jnp.where((excess > near) & (slope > 0), excess / jnp.where(slope > 0, slope, 1), 0)
-        return count + 1, shift, *over(shift)
-
-    def going(state: tuple[Array, Array, Array, Array]) -> Array:
-        count, _, excess, slope = state
-        return (count < MOST_STEPS) & jnp.any((excess > near) & (slope > 0))
-
-    start = jnp.zeros_like(position[:, 0])
-    shift = lax.while_loop(going, newton, (jnp.zeros((), jnp.int32), start, *over(start)))[1]
+    start = jnp.zeros((), jnp.int32), jnp.zeros_like(position[:, 0]), jnp.ones((), bool)
+    shift = lax.while_loop(lambda state: (state[0] < MOST_STEPS) & state[2], newton, start)[1]
     return jnp.clip(position - weights[:, None] * shift[:, None], low, high)
 
 

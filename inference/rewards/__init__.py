@@ -1,4 +1,4 @@
-"""Reward inference: GP-IRL posteriors and guides, maximum entropy, predictions and transfer."""
+"""Reward inference: GP-IRL posteriors, Levine's estimate, maximum entropy, predictions and transfer."""
 
 from ethogram.inference.rewards.fit_reward import fit_reward
 from ethogram.inference.rewards.heldout import (
@@ -15,38 +15,43 @@ from ethogram.inference.rewards.intent_posterior import (
     infer_reward_intents,
     predictive_agent,
 )
+from ethogram.inference.rewards.levine import LevineEstimate, levine_map
 from ethogram.inference.rewards.max_entropy import MaxEntropyFit, fit_max_entropy
 from ethogram.inference.rewards.predictions import (
+    PolicySummary,
     RewardPrediction,
     RewardTransfer,
-    ThreePolicies,
     difference_coverage,
+    feature_rewards,
     policies,
     predict_reward,
     transfer_reward,
 )
-from ethogram.inference.rewards.reward_guide import RewardGuide
 from ethogram.inference.rewards.reward_posterior import RewardFit, RewardPosterior
+from ethogram.inference.rewards.search_status import Status
 
 __all__ = [
     "IntentFit",
     "IntentPosterior",
+    "LevineEstimate",
     "MaxEntropyFit",
     "PolicyScore",
+    "PolicySummary",
     "PredictiveAgent",
     "RewardFit",
-    "RewardGuide",
     "RewardIntents",
     "RewardPosterior",
     "RewardPrediction",
     "RewardTransfer",
-    "ThreePolicies",
+    "Status",
     "difference_coverage",
+    "feature_rewards",
     "fit_max_entropy",
     "fit_reward",
     "heldout_policy_scores",
     "heldout_reward_curve",
     "infer_reward_intents",
+    "levine_map",
     "policies",
     "predict_reward",
     "predictive_agent",

@@ -1,9 +1,9 @@
-r"""Posterior of the reward behind demonstrations: natural-gradient VI, Laplace's approximation, or a MAP estimate.
+r"""Posterior of the reward behind demonstrations: natural-gradient VI, Laplace's approximation, or the posterior mode.
 
-The search starts from Laplace's approximation at the posterior mode and takes natural-gradient steps with exact
-Hessians of the log likelihood; the returned ELBO is never below Laplace's on the same draws. By default the
-hyper-parameters that matter are integrated over. Everything is computed in
-double precision.
+At the initial hyper-parameters the search takes Laplace's approximation, and improves it by natural-gradient steps
+(`gaussian_vi`); it does so at each value on the way to the mode of the hyper-parameters, from the Gaussian of the
+nearest value before, and at nodes around the mode, which are weighted by their ELBOs (`hyper_parameters`). The returned
+ELBO is never below Laplace's on the same draws. Everything is computed in double precision.
 
 Dilkas (2019), "Variational inference for inverse reinforcement learning with Gaussian processes", section 3, for the
 bound; Khan and Nielsen (2018), "Fast yet simple natural-gradient descent for variational inference", eq. 7 and 8, for
@@ -14,36 +14,81 @@ features.
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 from jax import Array
 
 from ethogram.inference import storage
-from ethogram.inference.checkpoint import check_path, read_checkpoint, write_checkpoint
+from ethogram.inference.checkpoint import refuse_longer, resumed
+from ethogram.inference.rewards import gaussian_vi, hyper_parameters
 from ethogram.inference.rewards.blas_threads import one_blas_thread
-from ethogram.inference.rewards.gaussian import HYPERS
+from ethogram.inference.rewards.gaussian_vi import BaseDraws, Gaussian, VIState, standard_error
 from ethogram.inference.rewards.intent_fit import HYPERS_OF_INTENTS, RESTARTS, fit_intents
 from ethogram.inference.rewards.intent_posterior import IntentFit
-from ethogram.inference.rewards.natural_gradient import RewardSearch, SearchState, check_saved, levine_fit
-from ethogram.inference.rewards.nested_search import NestedState, check_places, nested_fit
-from ethogram.inference.rewards.reward_posterior import METHODS, RewardFit, as_double
+from ethogram.inference.rewards.levine import maximize_levine, takes_levine
+from ethogram.inference.rewards.reward_posterior import METHODS, RewardFit, RewardPosterior, as_double
+from ethogram.inference.rewards.search_status import Status, advice
 from ethogram.models.arguments import require_integer, require_key, require_number, require_one_of, warn_user
+from ethogram.models.numpy_generator import numpy_generator
+from ethogram.models.quick_jit import quick_jit
+from ethogram.models.rewards import kernel as reward_kernel
 from ethogram.models.rewards.gp_irl import GPIRL
+from ethogram.models.rewards.reward_settings import FEW_FEATURES
 
-__all__ = ["fit_reward", "unconverged_message"]
+__all__ = ["HYPERS", "fit_reward"]
 
-PRIORS = ("model", "levine")
+HYPERS = ("integrated", "point", "fixed")
+"""Treatments of the hyper-parameters."""
+
 MOSTLY_WHITE = 0.5
 
 FEW_POINTS = 500
 """Rewards up to which linear algebra runs in one thread: more threads wait for one another longer than they compute."""
 
-ENOUGH_STEPS = 60
-"""Fewest steps that a warning recommends; most searches need thirty or more."""
+SHARED = 4.0
+"""Tolerance at a value of the hyper-parameters, in units of `tol`: values share their draws, so that most of what a
+search leaves is common to all, and cancels in their weights and in the search for the mode."""
+
+OPTIMISING = 15
+"""Values that a search towards initial hyper-parameters visits, where there is no estimate of Levine's."""
+
+MIN_LOG_START = -8.0
+"""Lower limit of the logarithm of an initial hyper-parameter."""
+
+MIN_CHUNKS, MAX_CHUNKS = 4, 16
+"""Chunks of `num_evaluations` fresh draws for the ELBO that is reported: as many as bring its standard error down."""
+
+PRECISE = 1.0
+"""Standard error in nats that these are to bring it down to."""
+
+TINY = 1e-300
+"""Lower limit of the weight of a node, which has a logarithm."""
+
+WRITE_FREELY = 64 * 2**20
+"""Bytes of a checkpoint up to which it is written after every value; larger ones wait in proportion."""
+
+
+class NodeFit(NamedTuple):
+    """The best Gaussian found at given hyper-parameters."""
+
+    log_hyper: Any  # (hyper,)
+    q: Gaussian
+    elbo: float  # with the log prior density of the hyper-parameters
+    gradient: Any  # (hyper,), of `elbo`
+    status: str
+    steps: int
+    trace: list[float]
+
+
+class RewardSearchState(NamedTuple):
+    """State of a search: the values that were visited, in order, and the steps of the one that runs."""
+
+    fits: list[NodeFit]
+    running: VIState | None
 
 
 def fit_reward(
@@ -53,7 +98,6 @@ def fit_reward(
     method: str = "natural_gradient",
     *,
     hyper: str | None = None,
-    prior: str = "model",
     start: Any = None,
     num_steps: int = 300,
     num_draws: int = 12,
@@ -72,35 +116,31 @@ def fit_reward(
     Parameters
     ----------
     key : typed PRNG key.
-    model : `GPIRL`, of either family.
+    model : a `GPIRL`.
     demonstrations : `Trajectories` with states and actions, or counts (state, action).
     method : ``"natural_gradient"``; ``"laplace"``, Laplace's approximation; or ``"map"``, the posterior mode.
-    hyper : treatment of the hyper-parameters that have priors: ``"nested"``, integrated over, with a Gaussian q(w) at
-        each of up to 21 nodes around their mode (of more than three features the relevances that matter, at most
-        three; the others are held at `start`); ``"variational"``, log-normal and independent of the reward;
-        ``"point"``, optimised; or ``"fixed"`` at their initial values, all that ``"laplace"`` and ``"map"`` take.
-        Default: nested; with several intents, which take ``"point"`` and ``"fixed"`` only, a point.
-    prior : of the mode: the model's, or ``"levine"``, his objective over rewards of inducing points (those of the
-        model, or all visited states) and hyper-parameters, with ``method="map"``.
+    hyper : treatment of the hyper-parameters that have priors: ``"integrated"``, with a Gaussian q(w) at each of up to
+        21 nodes around their mode (of more than three features the relevances that matter, at most three; the others
+        are held at `start`); ``"point"``, at that mode; or ``"fixed"`` at their initial values, all that ``"laplace"``
+        and ``"map"`` take. Default: integrated; with several intents, which take the other two only, a point.
     start : initial hyper-parameters ``{"scale": ..., "relevance": ...}``, all that have priors. Default: prior medians
-        for up to three features; for more, Levine's estimate, and for rewards of pairs, where there is none, equal
-        relevances, with ``"nested"`` and ``"fixed"`` the optimum of a short search from these.
-    num_steps : largest number of natural-gradient steps, each with `num_draws` draws, an even number; with
-        ``hyper="nested"`` at each place that the search visits. With several intents, rounds of the best start.
+        for up to three features; for more, Levine's estimate, and for rewards of pairs, where there is none, the end of
+        a short search from equal relevances.
+    num_steps : largest number of natural-gradient steps, each with `num_draws` draws, an even number, at each value of
+        the hyper-parameters that the search visits. With several intents, rounds of the best start.
     num_evaluations : draws for monitoring the ELBO, an even number.
     num_restarts : starts of the search for the mode drawn from the prior, besides zero: the likelihood is not concave,
         and the mode of highest posterior density is used. Default 0. With several intents, starts besides the first;
         default 3.
-    tol : in nats: the search stops where the latest half of its steps changed the ELBO by at most `tol`, by the paired
-        difference on the same draws and with its standard error. Steps are averages of all draws so far, and n of them
-        leave about what those from n / 2 on have gained; a gain of d leaves posterior means within sqrt(2 d) standard
-        deviations of the optimum. With ``hyper="nested"`` it is four times `tol` at each place, since places share
-        their draws. With several intents the search stops where the expected gain of the rounds to come, from the
-        scatter of the latest ten, is within `tol`, or a quarter of the standard error of the ELBO where that is more.
-    checkpoint : a file that is written after every natural-gradient step, with ``hyper="nested"`` after every place; if
-        it exists, the same call resumes from it, and ends where an uninterrupted one would. `num_steps` and `tol` may
-        differ, but for ``"nested"``; fewer steps than it has are an error. ``"laplace"`` and ``"map"`` take none: they
-        have no such steps.
+    tol : in nats: the search stops when the ELBO gained less than `tol` over the second half of the steps (paired on
+        common draws, with its standard error); sqrt(2 tol) bounds the error of posterior means in standard deviations.
+        It is four times `tol` at each of several values of the hyper-parameters, which share their draws. With several
+        intents the search stops where the expected gain of the rounds to come, from the scatter of the latest ten, is
+        within `tol`, or a quarter of the standard error of the ELBO where that is more.
+    checkpoint : a file that is written after every natural-gradient step, or after every value of the hyper-parameters;
+        if it exists, the same call resumes from it, and ends where an uninterrupted one would. With
+        ``hyper="fixed"`` `num_steps` and `tol` may differ; fewer steps than it has are an error. ``"laplace"`` and
+        ``"map"`` take none: they have no such steps.
 
     Raises
     ------
@@ -111,12 +151,11 @@ def fit_reward(
     Warns
     -----
     UserWarning
-        The search has not converged: it names the latest ELBOs, what speaks against convergence, and what to pass.
-        Or more than half of the prior variance of rewards is noise: states then carry little information on others.
+        The search has not converged: it says why, names the latest ELBOs, and what to pass. Or more than half of the
+        prior variance of rewards is noise: states then carry little information on others.
 
     Examples
     --------
-    >>> import numpy as np
     >>> from ethogram.models.mdps import MDP
     >>> corridor = MDP.deterministic([[0, 1], [0, 2], [1, 2]], discount=0.9)
     >>> model = GPIRL(corridor, [[0.0], [1.0], [2.0]], scale_prior=5.0, relevance_prior=1.0)
@@ -128,60 +167,37 @@ def fit_reward(
     if not isinstance(model, GPIRL):
         raise TypeError(f"model is {type(model).__name__}: give a GPIRL")
     require_key(key)
-    several = model.switches
-    if several:
-        _check_for_intents(method, "point" if hyper is None else hyper, prior)
+    if model.switches:
+        _check_for_intents(method, hyper)
     if hyper is None:
-        hyper = "point" if several else "nested" if method == "natural_gradient" else "fixed"
-    num_restarts = (RESTARTS if several else 0) if num_restarts is None else num_restarts
+        hyper = "point" if model.switches else "integrated" if method == "natural_gradient" else "fixed"
+    num_restarts = (RESTARTS if model.switches else 0) if num_restarts is None else num_restarts
     counted = {"num_steps": num_steps, "num_draws": num_draws, "num_evaluations": num_evaluations}
-    _check_settings(method, hyper, prior, tol, **counted, num_restarts=num_restarts)
-    if prior == "levine" and (checkpoint is not None or start is not None):
-        raise ValueError('prior="levine" takes neither start nor checkpoint: leave them out')
+    _check_settings(method, hyper, tol, **counted, num_restarts=num_restarts)
     if checkpoint is not None and method != "natural_gradient":
         raise ValueError(
             f"checkpoint is given, but method {method!r} takes no steps to resume after: leave it out"
         )
-    if several:
+    if model.switches:
         model.check(demonstrations)
-    counts = model.counts(demonstrations)
+    counts = np.asarray(model.counts(demonstrations), float)
     small = model.num_white <= FEW_POINTS
     with jax.enable_x64(True), one_blas_thread() if small else contextlib.nullcontext():
-        double, taken = as_double(model), jax.device_put(counts)
-        key_start, key_search = jax.random.split(key)
-        if several:
-            given = (hyper, start, num_steps, num_draws, num_evaluations, num_restarts, tol)
-            found: Any = fit_intents(key, double, demonstrations, *given, checkpoint, progress_bar)
-        elif prior == "levine":
-            found = levine_fit(key_start, double, taken)
+        double = as_double(model)
+        settings = Settings(hyper, num_steps, num_draws, num_evaluations, num_restarts, tol)
+        if model.switches:
+            found: Any = fit_intents(
+                key, double, demonstrations, hyper, start, *settings[1:], checkpoint, progress_bar
+            )
         else:
-            by_expert = jax.device_put(counts if counts.ndim == 3 else counts[None])
-            search = RewardSearch(double, by_expert, hyper, num_draws, num_evaluations, num_restarts)
-            nested = hyper == "nested" and method == "natural_gradient"
-            saved: Any = None
-            save: Callable[[Any], None] = lambda state: None  # noqa: E731
-            if checkpoint is not None:
-                check_path(checkpoint)
-                settings = [method, hyper, num_draws, num_evaluations, num_restarts]
-                settings += [num_steps, tol] if nested else []
-                signature = storage.fingerprint(double, counts, jax.random.key_data(key), settings, start)
-                content = read_checkpoint(checkpoint, signature, NestedState if nested else SearchState)
-                check = check_places if nested else check_saved
-                saved = None if content is None else check(os.fspath(checkpoint), search, content["state"])
-                save = functools.partial(write_checkpoint, checkpoint, signature)
-            if nested:
-                found = nested_fit(
-                    search, key_start, key_search, start, num_steps, tol, progress_bar, saved, save
-                )
+            by_reward = counts if counts.ndim == 3 else counts[None]
+            if method == "natural_gradient":
+                found = _fit_by_steps(key, double, by_reward, start, settings, checkpoint, progress_bar)
             else:
-                key_begin, key_end = jax.random.split(key_search)
-                state = search.begin(key_start, key_begin, start, method == "map") if saved is None else saved
-                if method == "natural_gradient":
-                    state = search.climb(state, num_steps, tol, progress_bar, save)
-                found = search.end(key_end, state, method)
+                found = _fit_mode(key, double, by_reward, start, settings, method)
     found = found._replace(posterior=found.posterior.of_model(model))
     if not found.converged:
-        warn_user(unconverged_message(found, num_steps, num_draws, num_evaluations, tol))
+        warn_user(_unconverged(found, settings))
     if found.white_share > MOSTLY_WHITE:
         warn_user(
             f"{found.white_share:.0%} of the prior variance of rewards is noise, independent between states: use fewer "
@@ -190,51 +206,296 @@ def fit_reward(
     return found
 
 
-def unconverged_message(
-    fit: RewardFit | IntentFit, num_steps: int, num_draws: int, num_evaluations: int, tol: float
-) -> str:
-    """What a warning says of a fit that has not converged."""
-    if fit.posterior.method != "natural_gradient":
-        return f"{fit.reason}: pass another start or num_restarts, or check the scale of the prior and of the features"
-    latest = ", ".join(f"{bound:.2f}" for bound in fit.trace[-3:])
-    longer = f"num_steps={max(2 * num_steps, ENOUGH_STEPS)}"
-    fixes = {
-        "standard error of": f"num_evaluations={4 * num_evaluations} and {longer}",
-        "fall": f"num_draws={4 * num_draws} and {longer}",
-        "finite": "smaller features, or start=",
-        "nodes reach": 'priors of the hyper-parameters that are narrower, or hyper="fixed"',
-        "hyper-parameters": 'start=, or hyper="fixed"',
-    }
-    fix = next((fix for word, fix in fixes.items() if word in fit.reason), longer)
-    return (
-        f"the search has not converged after {fit.steps} steps: {fit.reason} (last ELBOs {latest} nats, tolerance "
-        f"{tol}, standard error {fit.search_se:.2g}). Pass {fix}"
+class Settings(NamedTuple):
+    """Settings of a fit, as `fit_reward` describes them."""
+
+    hyper: str
+    num_steps: int
+    num_draws: int
+    num_evaluations: int
+    num_restarts: int
+    tol: float
+
+
+def _fit_mode(
+    key: Array, model: GPIRL, counts: np.ndarray, start: Any, settings: Settings, method: str
+) -> RewardFit:
+    """Laplace's approximation, or the posterior mode, at the initial hyper-parameters."""
+    key_start, key_modes, _, _, key_fresh = jax.random.split(key, 5)
+    log_hyper = initial_hypers(key_start, model, counts, start, settings)
+    found = _laplace(key_modes, model, counts, log_hyper, settings)
+    q, error, elbo, elbo_se = found.q, float("nan"), float("nan"), float("nan")
+    if method == "map":
+        q = q._replace(root=np.zeros_like(q.root))
+    else:
+        fresh = _fresh_elbos(key_fresh, model, counts, log_hyper, q, settings, MIN_CHUNKS)
+        elbo, elbo_se = float(fresh.mean()), standard_error(fresh)
+    status = Status.CONVERGED if found.converged else Status.MODE_NOT_FOUND
+    posterior = RewardPosterior(model, q.mean[None], q.root[None], log_hyper[None], np.zeros(1), method)
+    share = float(_white_shares(model, log_hyper))
+    return RewardFit(posterior, elbo, elbo_se, elbo, np.zeros(0), found.objective, status, 0, share, error)
+
+
+def _fit_by_steps(
+    key: Array,
+    model: GPIRL,
+    counts: np.ndarray,
+    start: Any,
+    settings: Settings,
+    checkpoint: str | os.PathLike | None,
+    progress_bar: bool,
+) -> RewardFit:
+    """Gaussians at the mode of the hyper-parameters and at nodes around it, or at the initial ones."""
+    key_start, key_modes, key_fixed, key_steps, key_fresh = jax.random.split(key, 5)
+
+    def signature() -> str:
+        taken = settings._replace(num_steps=0, tol=0.0) if settings.hyper == "fixed" else settings
+        return storage.fingerprint(model, counts, jax.random.key_data(key), list(taken), start)
+
+    def check(path: str, state: RewardSearchState) -> None:
+        refuse_longer(0 if state.running is None else state.running.steps, settings.num_steps)
+
+    state, save = resumed(
+        checkpoint, signature, RewardSearchState, check, lambda: RewardSearchState([], None)
+    )
+    log_hyper = initial_hypers(key_start, model, counts, start, settings)
+    first = _laplace(key_modes, model, counts, log_hyper, settings)
+    fixed = _base_draws(key_fixed, model, counts, settings)
+    held = settings.hyper == "fixed"
+    active = np.zeros(0, int) if held else hyper_parameters.active_hypers(model, log_hyper)
+    with _Progress(progress_bar, save, state, single=not len(active)) as progress:
+        fit_at = node_fits(key_steps, model, counts, (log_hyper, first.q), fixed, active, settings, progress)
+        mode = hyper_parameters.find_mode(fit_at, log_hyper, active, 2 * settings.tol)
+        curvature = np.zeros((0, 0))
+        if settings.hyper == "integrated":
+            curvature = hyper_parameters.curvature_at(fit_at, mode.log_hyper, active)
+        finite = bool(np.isfinite(curvature).all())
+        integrated = active if len(curvature) and finite else active[:0]
+        nodes = hyper_parameters.integration_nodes(curvature if finite else np.zeros((0, 0)))
+        places = np.repeat(mode.log_hyper[None], len(nodes.weights), axis=0)
+        places[:, integrated] = nodes.around(mode.log_hyper[integrated])
+        fits = [fit_at(place) for place in places]
+    at_mode = gaussian_vi.elbo(model, counts, mode.log_hyper, fits[0].q, fixed)
+    error = standard_error(at_mode)
+    chunks = int(np.clip(1.2 * (np.nan_to_num(error) / PRECISE) ** 2, MIN_CHUNKS, MAX_CHUNKS))
+    fresh = [_fresh_elbos(key_fresh, model, counts, fit.log_hyper, fit.q, settings, chunks) for fit in fits]
+    laplace = first
+    if not np.array_equal(mode.log_hyper, log_hyper):
+        laplace = _laplace(key_modes, model, counts, mode.log_hyper, settings)
+    of_laplace = _fresh_elbos(key_fresh, model, counts, mode.log_hyper, laplace.q, settings, chunks)
+    gain = float(fresh[0].mean() - of_laplace.mean())
+    if not gain >= 0:  # never below Laplace's approximation
+        fits[0], fresh[0], gain = fits[0]._replace(q=laplace.q), of_laplace, 0.0
+    values = np.array([one.mean() if np.isfinite(one).all() else -np.inf for one in fresh])
+    elbo, shares = hyper_parameters.log_integral(nodes, values)
+    heaviest = [fits[number].status for number in np.argsort(-shares, kind="stable")]
+    doubts = [status for status in heaviest if status != Status.CONVERGED]
+    doubts += [Status.NOT_FINITE] * (not finite) + [Status.HYPER_MODE_NOT_FOUND] * (not mode.converged)
+    doubts += [Status.OPEN_DIRECTION] * (finite and hyper_parameters.has_open_direction(curvature))
+    q = jax.tree.map(lambda *each: np.stack(each), *(fit.q for fit in fits))
+    log_weights = np.log(np.maximum(shares, TINY))
+    before = float(gaussian_vi.elbo(model, counts, log_hyper, first.q, fixed).mean())
+    return RewardFit(
+        RewardPosterior(model, q.mean, q.root, places, log_weights),
+        elbo,
+        standard_error(shares @ np.nan_to_num(np.stack(fresh), posinf=0.0, neginf=0.0)),
+        elbo - gain,
+        np.array([before, *mode.trace] if len(active) else fits[0].trace),
+        laplace.objective,
+        doubts[0] if doubts else Status.CONVERGED,
+        progress.steps,
+        float(shares @ np.asarray(_white_shares(model, places))),
+        error,
     )
 
 
-def _check_for_intents(method: str, hyper: str, prior: str) -> None:
+def node_fits(
+    key: Array,
+    model: GPIRL,
+    counts: np.ndarray,
+    first: tuple[np.ndarray, Gaussian],
+    fixed: BaseDraws,
+    active: np.ndarray,
+    settings: Settings,
+    progress: _Progress,
+) -> Callable[[np.ndarray], NodeFit]:
+    """The best Gaussian at logarithms (hyper,), from that of the nearest ones before, of which `first` are the first.
+
+    Gradients are computed where some are active. All have the same draws, those of `key` and the `fixed` ones.
+    """
+    tol = SHARED * settings.tol if len(active) else settings.tol
+    visited = {fit.log_hyper.tobytes(): fit for fit in progress.fits}
+
+    def fit_at(log_hyper: np.ndarray) -> NodeFit:
+        place = np.ascontiguousarray(log_hyper, float).tobytes()
+        if place in visited:
+            return visited[place]
+        known = [first, *((fit.log_hyper, fit.q) for fit in visited.values())]
+        near, q = min(reversed(known), key=lambda one: np.sum((one[0] - log_hyper) ** 2))
+        if not np.array_equal(near, log_hyper):
+            q = gaussian_vi.transport(model, q, near, log_hyper)
+        found = gaussian_vi.maximize_elbo(
+            key, model, counts, log_hyper, q, fixed, num_steps=settings.num_steps, num_draws=settings.num_draws,
+            tol=tol, state=progress.take_running(), callback=progress.after_step,
+        )  # fmt: skip
+        gradient = np.zeros(len(log_hyper))
+        if len(active):
+            gradient = gaussian_vi.evidence_gradient(model, counts, log_hyper, found.best, fixed)
+        fit = NodeFit(
+            np.array(log_hyper, float), found.best, found.best_elbo, gradient, found.status, found.steps, found.trace
+        )  # fmt: skip
+        visited[place] = fit
+        progress.after_fit(fit)
+        return fit
+
+    return fit_at
+
+
+class _Progress:
+    """Progress bar of a search, and its checkpoint, which is written after steps of a single fit, or after fits."""
+
+    def __init__(
+        self, shown: bool, save: Callable[[RewardSearchState], None], state: RewardSearchState, single: bool
+    ):
+        from tqdm import tqdm
+
+        self.fits, self.single, self._save, self._running = list(state.fits), single, save, state.running
+        done = state.running.steps if state.running is not None else 0
+        unit, name = ("step", "natural gradient") if single else ("fit", "hyper-parameters")
+        self._bar = tqdm(disable=not shown, initial=done if single else len(self.fits), desc=name, unit=unit)
+
+    def __enter__(self) -> _Progress:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self._bar.close()
+
+    @property
+    def steps(self) -> int:
+        """Natural-gradient steps of all fits."""
+        return sum(fit.steps for fit in self.fits)
+
+    def take_running(self) -> VIState | None:
+        """State of the fit that was interrupted, once."""
+        running, self._running = self._running, None
+        return running
+
+    def after_step(self, state: VIState) -> None:
+        if self.single:
+            self._save(RewardSearchState([], state))
+            self._advance(state.trace[-1])
+
+    def after_fit(self, fit: NodeFit) -> None:
+        self.fits.append(fit)
+        if self.single:
+            return
+        self._advance(fit.elbo)
+        size = sum(np.asarray(x).nbytes for x in fit.q)
+        if len(self.fits) % (1 + len(self.fits) * size // WRITE_FREELY) == 0:
+            self._save(RewardSearchState(self.fits, None))
+
+    def _advance(self, elbo: float) -> None:
+        self._bar.update()
+        self._bar.set_postfix_str(f"ELBO {elbo:.2f}", refresh=False)
+
+
+def initial_hypers(
+    key: Array, model: GPIRL, counts: np.ndarray, start: Any, settings: Settings
+) -> np.ndarray:
+    """Initial logarithms (hyper,) of the hyper-parameters that have priors."""
+    if start is not None:
+        return hyper_parameters.read_start(model, start)
+    medians = hyper_parameters.prior_medians(model)
+    many = "relevance" in medians and model.num_features > FEW_FEATURES
+    if many and takes_levine(model):
+        levine = maximize_levine(key, model, counts.sum(0))
+        medians["relevance"] = np.maximum(np.log(levine.relevance), MIN_LOG_START)
+        if "scale" in medians:
+            medians["scale"] = np.log([levine.scale])
+    elif many:  # by the prior alone hardly one of them would matter
+        points = np.asarray(model.points)
+        width = np.where(np.ptp(points, axis=0) > 0, np.var(points, axis=0), 0.0)
+        equal = -np.log(np.where(width > 0, width, 1.0) * model.num_features)
+        medians["relevance"] = np.where(width > 0, equal, medians["relevance"])
+    joined = np.concatenate([np.zeros(0), *medians.values()])
+    if not many or takes_levine(model):
+        return joined
+    key_modes, key_fixed, key_steps = jax.random.split(key, 3)
+    first = _laplace(key_modes, model, counts, joined, settings)
+    everything = np.arange(len(joined))
+    rough = settings._replace(num_steps=2 * gaussian_vi.MIN_KEPT, tol=1.0)
+    with _Progress(False, lambda state: None, RewardSearchState([], None), single=False) as progress:
+        fit_at = node_fits(
+            key_steps, model, counts, (joined, first.q), _base_draws(key_fixed, model, counts, settings), everything,
+            rough, progress,
+        )  # fmt: skip
+        mode = hyper_parameters.find_mode(fit_at, joined, everything, 2 * rough.tol, OPTIMISING)
+    return np.maximum(mode.log_hyper, MIN_LOG_START)
+
+
+def _laplace(
+    key: Array, model: GPIRL, counts: np.ndarray, log_hyper: np.ndarray, settings: Settings
+) -> gaussian_vi.Laplace:
+    generator = numpy_generator(key)
+    return gaussian_vi.laplace(
+        model, counts, log_hyper, generator=generator, num_restarts=settings.num_restarts
+    )
+
+
+def _base_draws(key: Array, model: GPIRL, counts: np.ndarray, settings: Settings) -> BaseDraws:
+    return gaussian_vi.base_draws(numpy_generator(key), model, len(counts), settings.num_evaluations)
+
+
+def _fresh_elbos(
+    key: Array, model: GPIRL, counts: np.ndarray, log_hyper: np.ndarray, q: Gaussian, settings: Settings, chunks: int
+) -> np.ndarray:  # fmt: skip
+    """ELBOs at chunks of antithetic draws; the negatives of the first half are the second half."""
+    generator, pairs = numpy_generator(key), []
+    for _ in range(chunks):
+        draws = gaussian_vi.base_draws(generator, model, len(counts), settings.num_evaluations)
+        pairs.append(gaussian_vi.elbo(model, counts, log_hyper, q, draws).reshape(2, -1))
+    return np.concatenate(pairs, axis=1).ravel()
+
+
+@quick_jit
+def _white_shares(model: GPIRL, log_hyper: Array) -> Array:
+    """Share of the prior variance of rewards that is white noise, at logarithms (..., hyper)."""
+    return reward_kernel.white_share(hyper_parameters.unpack(model, log_hyper)["relevance"], model.noise)
+
+
+def _unconverged(fit: RewardFit | IntentFit, settings: Settings) -> str:
+    """What a warning says of a fit that has not converged."""
+    if isinstance(fit, IntentFit):
+        return f"the search has not converged after {fit.steps} steps: {fit.reason}"
+    fix = advice(Status(fit.status), settings.num_steps, settings.num_draws, settings.num_evaluations)
+    if fit.posterior.method != "natural_gradient":
+        return f"{fit.reason}: pass {fix}"
+    latest = ", ".join(f"{bound:.2f}" for bound in fit.trace[-3:])
+    return (
+        f"the search has not converged after {fit.steps} steps: {fit.reason} (last ELBOs {latest} nats, tolerance "
+        f"{settings.tol}, standard error {fit.search_se:.2g}). Pass {fix}"
+    )
+
+
+def _check_for_intents(method: str, hyper: str | None) -> None:
     """Raise ValueError where a setting does not go with several intents."""
-    given = {"method": method, "hyper": hyper, "prior": prior}
-    allowed = {"method": METHODS[:1], "hyper": HYPERS_OF_INTENTS, "prior": PRIORS[:1]}
-    for name, value in given.items():
-        if value not in allowed[name]:
-            choices = " or ".join(f'"{one}"' for one in allowed[name])
-            raise ValueError(f"{name} is {value!r}, but with num_intents > 1 it is {choices}")
+    allowed = {"method": (method, METHODS[:1]), "hyper": (hyper or "point", HYPERS_OF_INTENTS)}
+    for name, (value, choices) in allowed.items():
+        if value not in choices:
+            shown = " or ".join(f'"{one}"' for one in choices)
+            raise ValueError(f"{name} is {value!r}, but with num_intents > 1 it is {shown}")
 
 
-def _check_settings(method: str, hyper: str, prior: str, tol: Any, **counts: Any) -> None:
+def _check_settings(method: str, hyper: str, tol: Any, **counts: Any) -> None:
     """Raise TypeError or ValueError where a setting is out of range, or two contradict."""
     require_one_of("method", method, METHODS)
-    require_one_of("hyper", hyper, ("nested", *HYPERS))
-    require_one_of("prior", prior, PRIORS)
+    require_one_of("hyper", hyper, HYPERS)
     for name, value in counts.items():
         require_integer(name, value, 0 if name == "num_restarts" else 1)
     require_number("tol", tol, least=0)
     for name in ("num_draws", "num_evaluations"):
         if counts[name] % 2:
             raise ValueError(f"{name} is {counts[name]}: give an even number, for antithetic draws")
-    if prior == "levine" and method != "map":
-        raise ValueError(f'prior="levine" is a point estimate: pass method="map", not {method!r}')
     if hyper != "fixed" and method != "natural_gradient":
         raise ValueError(
             f'hyper="{hyper}" needs method="natural_gradient", not {method!r}, which holds hyper-parameters at their '

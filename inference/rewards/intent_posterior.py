@@ -55,9 +55,9 @@ class IntentPosterior:
             raise TypeError(f"rewards is {type(self.rewards).__name__}: give a RewardPosterior")
         if set(self.chain) != {"initial", "transition"}:
             raise ValueError(f"chain has {sorted(self.chain)}: give the blocks initial and transition")
-        if not is_concrete(*jax.tree.leaves((self.rewards.mean, self.chain))):
+        if not is_concrete(*jax.tree.leaves((self.rewards.latent_mean, self.chain))):
             return
-        count = len(self.rewards.mean) if np.ndim(self.rewards.mean) == 2 else 1
+        count = np.shape(self.rewards.latent_mean)[1]
         for name, shape in {"initial": (count,), "transition": (count, count)}.items():
             require_finite(f"chain[{name!r}]", self.chain[name])
             found = np.shape(self.chain[name].natural.concentration)
@@ -89,11 +89,11 @@ class IntentPosterior:
             drawn = _drawn(rows, keys, num_draws, str(self.model.dtype))
         return sites | dict(zip(sorted(self.chain), drawn, strict=True))
 
-    def mean_sites(self) -> dict[str, Array]:
+    def mean(self) -> dict[str, Array]:
         """Sites of the model at the means of w, of the logarithms of the hyper-parameters, and of the chain."""
         dtype = self.model.dtype
         chain = self.mean_chain()._asdict()
-        return self.rewards.mean_sites() | {name: jnp.asarray(x, dtype) for name, x in chain.items()}
+        return self.rewards.mean() | {name: jnp.asarray(x, dtype) for name, x in chain.items()}
 
     def mean_chain(self) -> IntentChain:
         """Posterior means of the probabilities of the first and of the next intent, in double precision."""

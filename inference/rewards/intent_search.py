@@ -34,7 +34,7 @@ from ethogram.inference.rewards.natural_steps import (
     standard_error,
     with_moved_hypers,
 )
-from ethogram.inference.rewards.reward_posterior import RewardPosterior, naming
+from ethogram.inference.rewards.reward_posterior import RewardPosterior
 from ethogram.models.arguments import require_integer, require_key
 from ethogram.models.chains.conjugate_chain import ChainData
 from ethogram.models.families.exponential_family import Dirichlet
@@ -215,8 +215,8 @@ class IntentSearch(NamedTuple):
         chunks = min(max(4, chunks_of(climb.error)), MOST_CHUNKS)
         chosen = climb._replace(q=q, initial=climb.best_initial, transition=climb.best_transition)
         bounds = self.fresh_bounds(chosen, jax.random.split(key, chunks), self.fixed_draws(key_fixed))
-        hyper = (np.asarray(q.log_hyper), np.asarray(q.log_hyper_sd))
-        rewards = RewardPosterior(model, np.asarray(q.mean), np.asarray(q.root), *hyper)
+        parts = [np.asarray(x)[None] for x in (q.mean, q.root, q.log_hyper)]
+        rewards = RewardPosterior(model, *parts, np.zeros(1))
         posterior = IntentPosterior(rewards, {name: _on_host(block) for name, block in blocks.items()})
         share = float(white_share_at(model, q.log_hyper))
         return IntentFit(
@@ -236,19 +236,18 @@ class IntentSearch(NamedTuple):
 def check_saved_intents(path: str, search: IntentSearch, state: IntentSearchState) -> None:
     """Raise a ValueError, which names the file, where the numbers of a checkpoint are damaged."""
     try:
-        for number, climb in enumerate(state.climbs):
-            with naming(f"state.climbs[{number}]"):
-                require_integer("step", climb.step, 0)
-                require_key(climb.key, "key")
-                shape = (search.num_intents, *search.base.counts.shape[1:])
-                if np.shape(climb.counts) != shape or not np.isfinite(np.asarray(climb.counts)).all():
-                    raise ValueError(
-                        f"counts has shape {np.shape(climb.counts)}, or is not finite: expected {shape}"
-                    )
-                for q in (climb.q, climb.best):
-                    RewardPosterior(search.base.model, *q)
-                if np.isnan(climb.trace).any() or len(climb.trace) != climb.step + 1:
-                    raise ValueError("trace has NaN, or another length than the steps")
+        for climb in state.climbs:
+            require_integer("step", climb.step, 0)
+            require_key(climb.key, "key")
+            shape = (search.num_intents, *search.base.counts.shape[1:])
+            if np.shape(climb.counts) != shape or not np.isfinite(np.asarray(climb.counts)).all():
+                raise ValueError(
+                    f"counts has shape {np.shape(climb.counts)}, or is not finite: expected {shape}"
+                )
+            for q in (climb.q, climb.best):
+                RewardPosterior(search.base.model, *(np.asarray(x)[None] for x in q[:3]), np.zeros(1))
+            if np.isnan(climb.trace).any() or len(climb.trace) != climb.step + 1:
+                raise ValueError("trace has NaN, or another length than the steps")
     except (TypeError, ValueError) as error:
         raise ValueError(f"{path} is damaged: {error}; {CURE}") from error
 

@@ -18,7 +18,7 @@ import numpy as np
 import numpyro.distributions as dist
 from jax import Array
 
-from ethogram.inference.checkpoint import CURE, refuse_longer
+from ethogram.inference.checkpoint import refuse_longer
 from ethogram.inference.rewards.gaussian import (
     Normals,
     RewardGaussian,
@@ -26,19 +26,15 @@ from ethogram.inference.rewards.gaussian import (
     free_hypers,
     hyper_priors,
     reward_map_of,
-    white_share_at,
 )
-from ethogram.inference.rewards.natural_steps import Climb, begin_climb, climb, first_moments, standard_error
+from ethogram.inference.rewards.natural_steps import Climb, begin_climb, climb
 from ethogram.inference.rewards.posterior_mode import levine_mode, posterior_mode
-from ethogram.inference.rewards.reward_posterior import RewardFit, RewardPosterior, naming
-from ethogram.models.arguments import require_integer, require_key
 from ethogram.models.held_warnings import import_quietly
 from ethogram.models.mdps.soft_curvature import likelihood_curvature
 from ethogram.models.rewards.gp_irl import GPIRL
-from ethogram.models.rewards.kernel import white_share
 from ethogram.models.rewards.reward_settings import FEW_FEATURES
 
-__all__ = ["RewardSearch", "SearchState", "levine_fit"]
+__all__ = ["RewardSearch"]
 
 LOST = "the search for the posterior mode did not end at a maximum"
 FLOOR = -8.0
@@ -65,40 +61,6 @@ class SearchState(NamedTuple):
     mode_converged: bool  # whether the search for the mode converged
     key_fixed: Any  # of the draws on which ELBOs are compared
     climb: Climb | None  # of the natural-gradient steps; None before a point
-
-
-def check_saved(path: str, search: RewardSearch, state: SearchState) -> SearchState:
-    """The state that a checkpoint holds; a ValueError, which names the file, where its numbers are damaged."""
-    try:
-        inside = state.climb
-        if not isinstance(inside, Climb):
-            raise TypeError(f"state.climb is {type(inside).__name__}, expected a state of steps")
-        require_integer("step", inside.step, 0)
-        require_integer("decay", inside.decay, 0)
-        for name, one in (("laplace", state.laplace), ("climb.q", inside.q), ("climb.best", inside.best)):
-            with naming(f"state.{name}"):
-                found = RewardPosterior(search.model, *one)
-                if np.shape(found.mean)[:-1] != search.counts.shape[:1]:
-                    raise ValueError(f"mean has shape {np.shape(found.mean)}: expected one row per expert")
-        for name, parts, expected in (
-            ("moments", inside.moments, first_moments(inside.q)),
-            ("at_draws", inside.at_draws, [np.zeros(search.num_evaluations)] * len(inside.at_draws)),
-        ):
-            like = [np.shape(x) for x in expected]
-            if not parts or [np.shape(x) for x in parts] != like:
-                raise ValueError(f"state.climb.{name} has other shapes than the expected {like}")
-        numbers = {"objective": state.objective} | {
-            f"climb.{name}": getattr(inside, name) for name in ("trace", "moments", "at_draws", "factor")
-        }
-        for name, value in numbers.items():
-            for leaf in jax.tree.leaves(value):
-                if np.isnan(np.asarray(leaf, float)).any():
-                    raise ValueError(f"state.{name} has NaN, expected numbers")
-        require_key(inside.key, "state.climb.key")
-        require_key(state.key_fixed, "state.key_fixed")
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{path} is damaged: {error}; {CURE}") from error
-    return state
 
 
 class RewardSearch(NamedTuple):
@@ -193,29 +155,6 @@ class RewardSearch(NamedTuple):
 
             return state._replace(climb=climb(self, state.climb, fixed, num_steps, tol, report))
 
-    def end(self, key: Array, state: SearchState, method: str) -> RewardFit:
-        """Result, with ELBOs on fresh draws."""
-        q, elbos, reason = state.laplace, (float("nan"),) * 3, "" if state.mode_converged else LOST
-        trace, steps, error = np.zeros(0), 0, float("nan")
-        if state.climb is not None:
-            trace, steps = np.array(state.climb.trace), state.climb.step
-            error = standard_error(state.climb.at_draws[-1])
-            chunks = min(max(4, chunks_of(error)), MOST_CHUNKS)
-            ours, first = (self.fresh_bounds(key, one, chunks) for one in (state.climb.best, q))
-            if ours.mean() < first.mean():
-                ours = first
-            else:
-                q = state.climb.best
-            elbos = (float(ours.mean()), standard_error(ours), float(first.mean()))
-        if method == "natural_gradient":
-            reason = "" if state.climb is None else state.climb.reason
-        single = len(self.counts) == 1
-        mean, root = (np.asarray(x[0] if single else x) for x in (q.mean, q.root))
-        hyper = (np.asarray(q.log_hyper), np.asarray(q.log_hyper_sd))
-        posterior = RewardPosterior(self.model, mean, root, *hyper, method)
-        share = float(white_share_at(self.model, q.log_hyper))
-        return RewardFit(posterior, *elbos, trace, state.objective, not reason, steps, share, reason, error)
-
     def laplace(self, key: Array, log_hyper: np.ndarray, point: bool) -> tuple[RewardGaussian, float, bool]:
         """Laplace's approximation at fixed hyper-parameters, log posterior density at the mode, and convergence."""
         model = self.model
@@ -272,28 +211,6 @@ def _antithetic(key: Array, count: int, *shapes: Any) -> Normals:
 def takes_levine(model: GPIRL) -> bool:
     """Whether Levine's objective applies to the model."""
     return model.features.ndim == 2 and not isinstance(model.rationality, dist.Distribution)
-
-
-def levine_fit(key: Array, model: GPIRL, counts: Array) -> RewardFit:
-    """Levine's MAP estimate, of one expert."""
-    if counts.ndim == 3 or not takes_levine(model):
-        raise ValueError(
-            'prior="levine" needs one expert, a reward of states and a fixed rationality: pass prior="model"'
-        )
-    found, inducing = levine_mode(key, model, counts)
-    posterior = RewardPosterior(
-        model,
-        found.u,
-        np.zeros((len(found.u), len(found.u))),
-        found.log_hyper,
-        np.zeros_like(found.log_hyper),
-        "map",
-        inducing,
-    )
-    share = float(white_share(jnp.exp(found.log_hyper[1:]), model.noise))
-    nan = float("nan")
-    reason = "" if found.converged else LOST
-    return RewardFit(posterior, nan, nan, nan, np.zeros(0), found.objective, not reason, 0, share, reason)
 
 
 def chunks_of(error: float) -> int:

@@ -6,30 +6,31 @@ here they are drawn, with the noise of new states.
 
 from __future__ import annotations
 
-import functools
+import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jax import Array, lax
 from jax.scipy.linalg import solve_triangular
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
 from ethogram.inference.convergence import grouped_draws, warn_of_convergence
-from ethogram.inference.rewards.gaussian import white_root
+from ethogram.inference.rewards.gaussian_vi import whitening_root
 from ethogram.models.arguments import Reals, concretely, read_features, read_reals, require_key
 from ethogram.models.mdps.mdp import MDP
 from ethogram.models.mdps.values import optimal_values, soft_values
 from ethogram.models.printing import short_repr
+from ethogram.models.quick_jit import quick_jit
 from ethogram.models.rewards import kernel as reward_kernel
 from ethogram.models.rewards.gp_irl import GPIRL
 
 __all__ = [
-    "RewardPrediction", "RewardTransfer", "ThreePolicies", "difference_coverage", "policies", "predict_reward",
-    "transfer_reward",
+    "PolicySummary", "RewardPrediction", "RewardTransfer", "difference_coverage", "feature_rewards", "policies",
+    "predict_reward", "transfer_reward",
 ]  # fmt: skip
 
 SAMPLED = ("scale", "relevance", "reward", "u", "u_white")
@@ -61,19 +62,19 @@ class RewardTransfer(NamedTuple):
 
 
 @short_repr
-class ThreePolicies(NamedTuple):
+class PolicySummary(NamedTuple):
     """Three policies (state, action) under uncertainty about the reward.
 
     Attributes
     ----------
-    of_mean_reward : soft-optimal for the mean reward.
-    mean : posterior mean of the soft-optimal policy, the predictive probability of the next action.
-    optimal : greedy-optimal for the mean reward, which maximises the expected return over the posterior.
+    mean_reward : soft-optimal for the mean reward.
+    posterior_mean : posterior mean of the soft-optimal policy, the predictive probability of the next action.
+    greedy : optimal for the mean reward, which maximises the expected return over the posterior.
     """
 
-    of_mean_reward: Float[Array, "state action"]
-    mean: Float[Array, "state action"]
-    optimal: Float[Array, "state action"]
+    mean_reward: Float[Array, "state action"]
+    posterior_mean: Float[Array, "state action"]
+    greedy: Float[Array, "state action"]
 
 
 def predict_reward(
@@ -108,45 +109,109 @@ def predict_reward(
             f"features has shape {table.shape}, the model's {model.features.shape}: give the same number of axes, "
             "and the same last one"
         )
-    name, *known = _known(model, _by_site(samples))
-    means, sd, draws = _predicted(
-        key, model.centred(), table - model.centre, *known, name == "u_white", noise_free
+    num_points = math.prod(table.shape[:-1])
+    samples = _by_site(samples)
+    count, order, *known = _known(model, samples)
+    white = _conditioned_on(model, samples) == "u_white"
+    flat = concretely(
+        lambda xp, x: _padded(xp, x.reshape(num_points, -1).astype(model.dtype)), table - model.centre
     )
-    shape = table.shape[:-1]
-    return RewardPrediction(means.reshape(shape), sd.reshape(shape), draws.reshape(-1, *shape))
+    found = _predicted(key, model.centred(), flat, count, *known, white=white, noise_free=noise_free)
+
+    def read(xp, mean, sd, draws, order):
+        shape = table.shape[:-1]
+        given = draws[order, :num_points].reshape(count, *shape)
+        return mean[:num_points].reshape(shape), sd[:num_points].reshape(shape), given
+
+    return RewardPrediction(*concretely(read, *found, order))
 
 
-@functools.partial(jax.jit, static_argnames=("white", "noise_free"))
+@quick_jit(
+    calls=lambda key, model, features, *_, **__: len(features), static_argnames=("white", "noise_free")
+)
 def _predicted(
-    key: Array, model: GPIRL, features: Array, scale: Array, relevance: Array, known: Array, white: bool,
-    noise_free: bool,
+    key: Array, model: GPIRL, features: Array, count: Array, scale: Array, relevance: Array, known: Array, *,
+    white: bool, noise_free: bool,
 ) -> tuple[Array, Array, Array]:  # fmt: skip
-    """Means, deviations and draws of rewards given those that are `known`, or the variables that whiten them."""
-    flat = features.reshape(-1, features.shape[-1]).astype(model.dtype)
+    """Means, deviations and draws of rewards given those that are `known`, or the variables that whiten them.
+
+    Of draws only the first `count` are averaged. Consecutive ones with the same hyper-parameters share their matrices.
+    """
     points = model.points if model.inducing is None else model.points[model.inducing]
-    noise = jnp.asarray(model.noise, flat.dtype)
+    noise = jnp.asarray(model.noise, features.dtype)
 
-    def one(arguments):
-        key, scale, relevance, known = arguments
-        low = white_root(model, scale, relevance)
-        cross = reward_kernel.cross_covariance(points, flat, scale, relevance, noise)
+    def matrices(scale, relevance):
+        """Weights (point, known) of the mean, standard deviations (point,), and a root of the covariance or None."""
+        low = whitening_root(model, scale, relevance)
+        cross = reward_kernel.cross_covariance(points, features, scale, relevance, noise)
         half = solve_triangular(low, cross, lower=True)
-        mean = half.T @ (known if white else solve_triangular(low, known, lower=True))
-        noise_drawn = jax.random.normal(key, mean.shape, mean.dtype)
+        weights = half.T if white else solve_triangular(low, half, lower=True, trans=1).T
         if model.conditional == "independent":
-            known_share = 1 - reward_kernel.white_share(relevance, noise) if noise_free else 1.0
-            spread = reward_kernel.conditional_sd(half, known_share * scale)
-            return mean, spread, mean + spread * noise_drawn
-        own = reward_kernel.covariance(flat, scale, relevance, noise)
+            shared = 1 - reward_kernel.white_share(relevance, noise) if noise_free else 1.0
+            return weights, reward_kernel.conditional_sd(half, shared * scale), None
+        own = reward_kernel.covariance(features, scale, relevance, noise)
         if noise_free:
-            own = reward_kernel.cross_covariance(flat, flat, scale, relevance, noise)
+            own = reward_kernel.cross_covariance(features, features, scale, relevance, noise)
         rest = own - half.T @ half
-        spread = jnp.sqrt(jnp.maximum(jnp.diag(rest), 0))
-        return mean, spread, mean + reward_kernel.root(rest, scale) @ noise_drawn
+        return weights, jnp.sqrt(jnp.maximum(jnp.diag(rest), 0)), reward_kernel.root(rest, scale)
 
+    def step(carry, draw):
+        before, found = carry
+        key, known, *hyper = draw
+        same = jnp.all(jnp.stack([jnp.all(x == y) for x, y in zip(before, hyper, strict=True)]))
+        found = lax.cond(same, lambda: found, lambda: matrices(*hyper))
+        weights, sd, root = found
+        mean, e = weights @ known, jax.random.normal(key, sd.shape, sd.dtype)
+        return (hyper, found), (mean, sd, mean + (sd * e if root is None else root @ e))
+
+    nothing = jax.tree.map(
+        lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(matrices, scale[0], relevance[0])
+    )
+    start = [jnp.full_like(scale[0], jnp.nan), relevance[0]], nothing
     keys = jax.random.split(key, len(known))
-    means, spreads, draws = jax.lax.map(one, (keys, scale, relevance, known))
-    return jnp.mean(means, 0), jnp.sqrt(jnp.mean(spreads**2, 0) + jnp.var(means, 0)), draws
+    means, spreads, draws = lax.scan(step, start, (keys, known, scale, relevance))[1]
+    weight = (jnp.arange(len(known)) < count)[:, None] / jnp.asarray(count, means.dtype)
+    middle = jnp.sum(weight * means, 0)
+    variance = jnp.sum(weight * (spreads**2 + (means - middle) ** 2), 0)
+    return middle, jnp.sqrt(variance), draws
+
+
+def _padded(xp: Any, rows: Any) -> Any:
+    """Rows and copies of the last, to a power of two or three quarters of one: few programs serve all numbers."""
+    size = 1 << (len(rows) - 1).bit_length()
+    size = size * 3 // 4 if len(rows) <= size * 3 // 4 else size
+    return xp.concatenate([rows, xp.repeat(rows[-1:], size - len(rows), 0)])
+
+
+def feature_rewards(key: Array, model: GPIRL, samples: Any) -> Float[Array, "draw *reward point"]:
+    """Draws of the rewards of a model as a function of the features of its points, without the noise of single points.
+
+    A point that was visited a few times has noise with a posterior of its own, of which these visits say little: the
+    mean without it gives the better policy.
+
+    Parameters
+    ----------
+    key : typed PRNG key.
+    model : the fitted model.
+    samples : as for :func:`predict_reward`; draws may have an axis of experts or intents before that of the points.
+
+    Returns
+    -------
+    (draw, ..., state), or (draw, ..., state, action).
+    """
+    samples = dict(_by_site(samples))
+    site, lead = _conditioned_on(model, samples), 2
+    if site == "reward":
+        lead = model.features.ndim
+    extra = np.shape(samples[site])[1 : 1 + np.ndim(samples[site]) - lead]
+    if extra:
+        each = math.prod(extra)
+        for name in ("scale", "relevance"):
+            samples[name] = concretely(lambda xp, x: xp.repeat(x, each, 0), samples[name])
+        merged = (-1, *np.shape(samples[site])[1 + len(extra) :])
+        samples[site] = concretely(lambda xp, x: x.reshape(merged), samples[site])
+    draws = predict_reward(key, model, samples, model.features, noise_free=True).draws
+    return concretely(lambda xp, x: x.reshape(-1, *extra, *x.shape[1:]), draws)
 
 
 def transfer_reward(
@@ -181,12 +246,16 @@ def transfer_reward(
     reward = predict_reward(key, model, samples, features, noise_free=noise_free)
     acted = concretely(_acted, samples.get("rationality", model.rationality), reward.draws)
     solution = soft_values(mdp, acted, pairs=model.features.ndim == 3)
-    return RewardTransfer(reward, solution.values, solution.policy)
+    count = len(reward.draws)
+    values, policy = concretely(
+        lambda xp, *x: tuple(one[:count] for one in x), solution.values, solution.policy
+    )
+    return RewardTransfer(reward, values, policy)
 
 
 def policies(
     mdp: MDP, rewards: Reals, *, rationality: Reals = 1.0, pairs: bool | None = None
-) -> ThreePolicies:
+) -> PolicySummary:
     """Policies under posterior draws of the reward.
 
     Parameters
@@ -206,19 +275,20 @@ def policies(
         raise ValueError(f"rewards has shape {rewards.shape}, not (draw, state) or (draw, state, action)")
     if times.shape not in ((), rewards.shape[:1]):
         raise ValueError(f"rationality has shape {times.shape}: give a number, or one per draw")
-    acted = concretely(_acted, times, rewards)
     if rewards.ndim == 2:
         pairs = False
-    mean = concretely(lambda xp, x: x.mean(0), acted)
+    count, acted = len(rewards), concretely(_acted, times, rewards)
+    mean = concretely(lambda xp, x: x[:count].mean(0), acted)
     each = soft_values(mdp, acted, pairs=pairs).policy
-    optimal = optimal_values(mdp, mean, pairs=pairs).policy
-    return ThreePolicies(soft_values(mdp, mean, pairs=pairs).policy, jnp.mean(each, 0), optimal)
+    average = concretely(lambda xp, x: x[:count].mean(0), each)
+    greedy = optimal_values(mdp, mean, pairs=pairs).policy
+    return PolicySummary(soft_values(mdp, mean, pairs=pairs).policy, average, greedy)
 
 
 def _acted(xp: Any, times: Any, rewards: Any) -> Any:
-    """Draws times rationalities; of rewards of states (draw, state, 1), which is never read as (state, action)."""
+    """Draws times rationalities, `_padded`; of rewards of states (draw, state, 1), never read as (state, action)."""
     times = xp.broadcast_to(xp.asarray(times, rewards.dtype), len(rewards))
-    acted = times.reshape(-1, *[1] * (rewards.ndim - 1)) * rewards
+    acted = _padded(xp, times.reshape(-1, *[1] * (rewards.ndim - 1)) * rewards)
     return acted[..., None] if rewards.ndim == 2 else acted
 
 
@@ -263,26 +333,36 @@ def _by_site(samples: Any) -> Mapping[str, Any]:
     return samples.get_samples()
 
 
-def _known(model: GPIRL, samples: Any) -> tuple[str, Array, Array, Array]:
-    """Site, scale (draw,), relevance (draw, feature), and rewards (draw, point) of the points to condition on."""
-    name = "reward" if model.inducing is None else "u"
+def _conditioned_on(model: GPIRL, samples: Any) -> str:
+    """The site of the rewards, or of variables that whiten them, on which others are conditioned."""
+    name = "reward" if model.inducing is None else "u_white" if "u" not in samples else "u"
     for site in ("scale", "relevance", name):
-        if site not in samples and not (site == "u" and "u_white" in samples):
+        if site not in samples:
             raise ValueError(
                 f"samples have no {site}, only {', '.join(sorted(samples))}: give draws of the model's sites"
             )
-    name = name if name in samples else "u_white"
+    return name
+
+
+def _known(model: GPIRL, samples: Any) -> tuple[int, Array, Array, Array, Array]:
+    """Number of draws, how to order those of `_padded` as they came, scale, relevance and rewards (draw, point)."""
+    name = _conditioned_on(model, samples)
 
     def read(xp, *values):
         scale, relevance, known = (xp.asarray(x, model.dtype) for x in values)
-        flat = known.ndim == model.features.ndim or name == "u"
+        flat = known.ndim == model.features.ndim and name == "reward"
         return scale, relevance, known.reshape(len(known), -1) if flat else known
 
-    scale, relevance, known = concretely(read, *(samples[site] for site in ("scale", "relevance", name)))
-    count = model.num_points if model.inducing is None else len(model.inducing)
-    if known.shape[1:] != (count,):
+    def arranged(xp, scale, relevance, known):
+        order = np.arange(len(known)) if xp is jnp else np.lexsort([*relevance.T, scale])
+        rows = (_padded(xp, x[order]) for x in (scale, relevance, known))
+        return np.argsort(order), *rows
+
+    given = concretely(read, *(samples[site] for site in ("scale", "relevance", name)))
+    count, num_draws = model.num_points if model.inducing is None else len(model.inducing), len(given[2])
+    if given[2].shape[1:] != (count,):
         raise ValueError(
-            f"samples[{name!r}] has shape {known.shape}, not (draw, {count}): with several experts or "
+            f"samples[{name!r}] has shape {given[2].shape}, not (draw, {count}): with several experts or "
             "intents, select one"
         )
-    return name, scale, relevance, known
+    return num_draws, *concretely(arranged, *given)

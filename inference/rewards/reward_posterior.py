@@ -1,34 +1,33 @@
-"""Posterior of a reward with its model, and the result of a fit.
+"""Posterior of rewards with its model, and the result of a fit.
 
 The Gaussian is that of Dilkas (2019), "Variational inference for inverse reinforcement learning with Gaussian
-processes", section 2.1; the point that of Levine, Popovic and Koltun (2011), eq. 8.
+processes", section 2.1.
 """
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import functools
 import os
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jax import Array, lax
 from jaxtyping import Float
 
 from ethogram.inference import storage
 from ethogram.inference.draws import Draws, draw_in_chunks, one_chain, variational_attributes
-from ethogram.inference.rewards.gaussian import free_hypers, hyper_values, reward_map_of, white_root
-from ethogram.inference.rewards.posterior_mode import levine_conditional
+from ethogram.inference.rewards.gaussian_vi import reward_map, whitening_root
+from ethogram.inference.rewards.hyper_parameters import free_sizes, unpack
+from ethogram.inference.rewards.search_status import Status
 from ethogram.models.arguments import is_concrete, require, require_integer, require_key, require_one_of
 from ethogram.models.model_object import model_object, static_field
 from ethogram.models.printing import short_repr
+from ethogram.models.quick_jit import quick_jit
 from ethogram.models.rewards.gp_irl import GPIRL, reward_sites
 
-__all__ = ["METHODS", "RewardFit", "RewardPosterior", "as_double", "naming"]
+__all__ = ["METHODS", "RewardFit", "RewardPosterior", "as_double"]
 
 METHODS = ("natural_gradient", "laplace", "map")
 """Methods of `fit_reward`."""
@@ -36,70 +35,58 @@ METHODS = ("natural_gradient", "laplace", "map")
 
 @model_object
 class RewardPosterior:
-    """Posterior of a reward, with its model: Gaussian over the standard normal variables of the reward, or a point.
+    """Posterior of rewards, with its model: a Gaussian over their standard normal variables at each node.
 
-    With `log_weights` it is a mixture: `mean`, `root`, `log_hyper` and `log_hyper_sd` have a leading axis ``node``.
+    Nodes are values of the hyper-parameters; where these are held or optimised, there is one.
 
     Parameters
     ----------
     model : the model object that was fitted.
-    mean : (w,) or (expert, w), of the standard normal variables of the reward.
-    root : (w, w) or (expert, w, w), Cholesky factor of their covariance; zero for a point, whose rewards of states that
-        are not inducing points keep the noise of the prior.
-    log_hyper, log_hyper_sd : (hyper,) of the logarithms of the hyper-parameters that have priors.
+    latent_mean : (node, reward, w), of the standard normal variables of each reward: of experts, intents, or one.
+    latent_root : (node, reward, w, w), Cholesky factors of their covariances; zero for a point, whose rewards of states
+        that are not inducing points keep the noise of the prior.
+    log_hyper : (node, hyper), logarithms of the hyper-parameters that have priors.
+    log_weights : (node,), logarithms of the weights of the nodes.
     method : that of the fit.
-    levine : inducing points of Levine's estimate, whose ``mean`` is their rewards and whose ``log_hyper`` are scale and
-        relevance; else None.
-    log_weights : (node,), logarithms of the weights of the nodes of a mixture; None for one Gaussian.
     """
 
     model: GPIRL
-    mean: Any
-    root: Any
+    latent_mean: Any
+    latent_root: Any
     log_hyper: Any
-    log_hyper_sd: Any
+    log_weights: Any
     method: str = static_field(default="natural_gradient")
-    levine: Any = None
-    log_weights: Any = None
 
     def __post_init__(self):
         require_one_of("method", self.method, METHODS)
         if not isinstance(self.model, GPIRL):
             raise TypeError(f"model is {type(self.model).__name__}: give a GPIRL")
-        parts = {name: getattr(self, name) for name in ("mean", "root", "log_hyper", "log_hyper_sd")}
+        parts = {
+            name: getattr(self, name) for name in ("latent_mean", "latent_root", "log_hyper", "log_weights")
+        }
         if not is_concrete(*parts.values()):
             return
-        shapes = {name: np.shape(value) for name, value in parts.items()}
         for name, value in parts.items():
             require(np.isfinite(np.asarray(value)), name, value, "is not finite", "fit the reward again")
-        num_white = len(np.asarray(self.levine)) if self.levine is not None else self._num_white()
-        num_hyper = (
-            1 + self.model.num_features if self.levine is not None else sum(free_hypers(self.model).values())
-        )
-        nodes: tuple[int, ...] = ()
-        if self.log_weights is not None:
-            weights = np.asarray(self.log_weights)
-            if weights.ndim != 1 or not np.isclose(np.exp(weights).sum(), 1, atol=1e-6):
-                raise ValueError(
-                    f"log_weights has shape {weights.shape} and weights of total {np.exp(weights).sum():g}: give "
-                    "(node,) logarithms of weights of total 1"
-                )
-            nodes = weights.shape
-        lead = (*nodes, *shapes["mean"][len(nodes) : -1][:1])
+        total = np.exp(np.asarray(self.log_weights, float)).sum()
+        if np.ndim(self.log_weights) != 1 or not np.isclose(total, 1, atol=1e-6):
+            raise ValueError(
+                f"log_weights has shape {np.shape(self.log_weights)} and weights of total {total:g}: give (node,) "
+                "logarithms of weights of total 1"
+            )
+        count, num_white = len(self.log_weights), self._num_white()
+        rewards = np.shape(self.latent_mean)[1:2]
         expected = {
-            "mean": (*lead, num_white),
-            "root": (*lead, num_white, num_white),
-            "log_hyper": (*nodes, num_hyper),
-            "log_hyper_sd": (*nodes, num_hyper),
+            "latent_mean": (count, *rewards, num_white),
+            "latent_root": (count, *rewards, num_white, num_white),
+            "log_hyper": (count, sum(free_sizes(self.model).values())),
         }
         for name, shape in expected.items():
-            if shapes[name] != shape:
-                raise ValueError(f"{name} has shape {shapes[name]}, expected {shape} of this model")
-        deviation = np.asarray(self.log_hyper_sd)
-        require(deviation >= 0, "log_hyper_sd", deviation, "is negative", "give standard deviations")
+            if np.shape(parts[name]) != shape:
+                raise ValueError(f"{name} has shape {np.shape(parts[name])}, expected {shape} of this model")
 
     def _num_white(self) -> int:
-        """Number of standard normal variables of the reward of the model."""
+        """Number of standard normal variables of a reward of the model."""
         return self.model.num_points if self.model.inducing is None else len(np.asarray(self.model.inducing))
 
     def of_model(self, model: GPIRL) -> RewardPosterior:
@@ -110,30 +97,27 @@ class RewardPosterior:
         """Independent draws of the sites of the model, with a leading axis ``draw``."""
         require_key(key)
         require_integer("num_draws", num_draws, 1)
-        if self.levine is not None:
-            point = self.mean_sites()
-            return {name: jnp.broadcast_to(x, (num_draws, *jnp.shape(x))) for name, x in point.items()}
         with jax.enable_x64(True):
-            double = as_double(dataclasses.replace(self, levine=None))
-            fixed = self.log_weights is None and not np.any(np.asarray(self.log_hyper_sd))
-
-            def draw(key, size):
-                return _draw(double, key, size, fixed)
-
+            double = as_double(self)
             columns = self._num_white() if self.model.conditional == "independent" else self.model.num_points
-            return self._rounded(draw_in_chunks(draw, key, num_draws, self.model.num_points * columns))
+            size = self.model.num_points * columns
+            return self._rounded(
+                draw_in_chunks(lambda key, count: _draw(double, key, count), key, num_draws, size)
+            )
 
-    def mean_sites(self) -> dict[str, Array]:
-        """Sites of the model at the mean of w and of the logarithms of the hyper-parameters.
+    def mean(self, *, cell_noise: bool = False) -> dict[str, Array]:
+        """Sites of the model at posterior means.
 
-        Of a mixture, ``reward`` is the mean over the nodes, and ``values`` and ``policy`` are those for it.
+        ``reward`` is the mean over the nodes, ``values`` and ``policy`` are those for it, and hyper-parameters are the
+        means of their logarithms.
+
+        Parameters
+        ----------
+        cell_noise : whether the reward of each state, or pair, has its own noise, as in the draws of `sample`. By
+            default it is the mean as a function of features, which is nearer to the truth where states are not visited.
         """
         with jax.enable_x64(True):
-            model = as_double(self.model)
-            if self.log_weights is not None:
-                weights = np.exp(self.log_weights)
-                return self._rounded(_mean_sites(model, self.log_hyper, self.mean, weights))
-            return self._rounded(_middle_sites(model, self.log_hyper, self.mean, self.levine))
+            return self._rounded(_mean_sites(as_double(self), cell_noise))
 
     def draws_for_export(self, key: Array, num_draws: int) -> Draws:
         """Independent draws from q in one chain."""
@@ -155,19 +139,18 @@ class RewardFit(NamedTuple):
 
     Attributes
     ----------
-    posterior : its Gaussian, or point; `sample` draws from it.
-    elbo, elbo_se : evidence lower bound in nats, on fresh draws, and its standard error; NaN for a point. With
-        ``hyper="point"`` it has the log prior density of the hyper-parameters in place of their divergence, and with
-        ``"nested"`` that of those that are held.
-    laplace_elbo : ELBO of Laplace's approximation on the same draws; with ``hyper="nested"`` with it at the mode only.
+    posterior : its Gaussians, or point; `sample` draws from it.
+    elbo, elbo_se : evidence lower bound in nats, on fresh draws, and its standard error; NaN for a point. It has the
+        log prior density of hyper-parameters that are not integrated over.
+    laplace_elbo : the same with Laplace's approximation at the mode of the hyper-parameters.
     trace : (evaluation,) ELBOs on a fixed set of draws, the first that of Laplace's approximation.
-    objective : log likelihood minus half the squared norm of w at the mode, in nats, which ``method="map"`` maximises;
-        Levine's objective with ``prior="levine"``.
-    converged : whether the expected remaining gain of the ELBO is within the tolerance, see `fit_reward`; of ``"map"``
-        and ``"laplace"``, whether the search for the mode ended at a maximum.
+    objective : log likelihood minus half the squared norm of w at its mode, at the mode of the hyper-parameters, in
+        nats, which ``method="map"`` maximises.
+    status : a `Status`: whether the expected remaining gain of the ELBO is within the tolerance, see `fit_reward`; of
+        ``"map"`` and ``"laplace"``, whether the search for the mode ended at a maximum. ``converged`` and ``reason``, a
+        sentence, follow from it.
     steps : natural-gradient steps.
     white_share : share of the prior variance of rewards that is white noise, independent between states.
-    reason : why the search is not converged; empty where it is.
     search_se : standard error of the last ELBO of the search, in nats.
     """
 
@@ -177,17 +160,27 @@ class RewardFit(NamedTuple):
     laplace_elbo: float
     trace: Float[np.ndarray, "evaluation"]
     objective: float
-    converged: bool
+    status: str
     steps: int
     white_share: float
-    reason: str = ""
     search_se: float = float("nan")
+
+    @property
+    def converged(self) -> bool:
+        """Whether the search has converged."""
+        return self.status == Status.CONVERGED
+
+    @property
+    def reason(self) -> str:
+        """Why the search has not converged; empty where it has."""
+        return Status(self.status).sentence
 
     def draws_for_export(self, key: Array, num_draws: int) -> Draws:
         """Independent draws from q in one chain, with the ELBO trace."""
         attributes: dict[str, Any] = {
             "converged": int(self.converged),
             "num_steps": int(self.steps),
+            "status": str(self.status),
             "reason": self.reason,
         }
         attributes |= {"objective": float(self.objective), "white_share": float(self.white_share)}
@@ -210,87 +203,76 @@ def as_double(tree: Any) -> Any:
     return jax.tree.map(one, tree)
 
 
-@functools.partial(jax.jit, static_argnums=(2, 3))
-def _draw(posterior: RewardPosterior, key: Array, num_draws: int, fixed: bool) -> dict[str, Array]:
-    """Draws of the sites, in double precision; `fixed` says that all have the same hyper-parameters."""
-    model, mean = posterior.model, posterior.mean
-    root, middle, spread = posterior.root, posterior.log_hyper, posterior.log_hyper_sd
-    key_hyper, key_white, key_rest = jax.random.split(key, 3)
-    if posterior.log_weights is None:
-        log_hyper = middle + spread * jax.random.normal(key_hyper, (num_draws, len(middle)))
-        noise = jax.random.normal(key_white, (num_draws, *mean.shape))
-        white = mean + jnp.einsum("...ij,d...j->d...i", root, noise)
-    else:
-        node = jax.random.categorical(key_hyper, posterior.log_weights, shape=(num_draws,))
-        log_hyper, mean = middle[node], mean[0]
-        noise = jax.random.normal(key_white, (num_draws, *mean.shape))
+@quick_jit(static_argnums=2)
+def _draw(posterior: RewardPosterior, key: Array, num_draws: int) -> dict[str, Array]:
+    """Draws of the sites, in double precision."""
+    model, num_rewards = posterior.model, posterior.latent_mean.shape[1]
+    key_node, key_white, key_rest = jax.random.split(key, 3)
+    node = jax.random.categorical(key_node, posterior.log_weights, shape=(num_draws,))
+    noise = jax.random.normal(key_white, (num_draws, *posterior.latent_mean.shape[1:]))
 
-        def of_node(arguments):
-            node, noise = arguments
-            return posterior.mean[node] + jnp.einsum("...ij,...j->...i", root[node], noise)
+    def of_node(arguments):
+        node, noise = arguments
+        return posterior.latent_mean[node] + jnp.einsum(
+            "...ij,...j->...i", posterior.latent_root[node], noise
+        )
 
-        white = jax.lax.map(of_node, (node, noise))
+    white = lax.map(of_node, (node, noise))
     rest = None
-    if model.family == "inducing":
-        rest = jax.random.normal(key_rest, (num_draws, *mean.shape[:-1], model.num_points))
-    return _sites(model, log_hyper, white, rest, fixed)
+    if model.inducing is not None:
+        rest = jax.random.normal(key_rest, (num_draws, num_rewards, model.num_points))
+    sites, reward = _variables(model, posterior.log_hyper, node, white, rest)
+    rationality = unpack(model, posterior.log_hyper)["rationality"][node].reshape(
+        -1, *[1] * (reward.ndim - 1)
+    )
+    return sites | reward_sites(model, reward, model.agent(reward, rationality))
 
 
-@jax.jit
-def _middle_sites(model: GPIRL, log_hyper: Array, mean: Array, levine: Array | None) -> dict[str, Array]:
-    """Sites at the mean of one Gaussian, or at Levine's estimate."""
-    if levine is None:
-        return {name: x[0] for name, x in _sites(model, log_hyper[None], mean[None], None).items()}
-    hypers = {"scale": jnp.exp(log_hyper[0]), "relevance": jnp.exp(log_hyper[1:])}
-    reward = levine_conditional(model, levine, *hypers.values())[1] @ mean
-    return reward_sites(model, reward, model.agent(reward)) | hypers | {"u": mean}
-
-
-@jax.jit
-def _mean_sites(model: GPIRL, log_hyper: Array, mean: Array, weights: Array) -> dict[str, Array]:
-    """Means over the nodes (node, ...) of a mixture; of hyper-parameters, of their logarithms."""
-    each = _sites(model, log_hyper, mean, None)
+@quick_jit(static_argnames="cell_noise")
+def _mean_sites(posterior: RewardPosterior, cell_noise: bool) -> dict[str, Array]:
+    """Means over the nodes; of hyper-parameters, of their logarithms."""
+    model, weights = posterior.model, jnp.exp(posterior.log_weights)
+    each, reward = _variables(
+        model, posterior.log_hyper, jnp.arange(len(weights)), posterior.latent_mean, None, cell_noise
+    )
     sites = {name: jnp.tensordot(weights, x, 1) for name, x in each.items()}
-    middle = hyper_values(model, weights @ log_hyper)
+    middle = unpack(model, weights @ posterior.log_hyper)
     sites |= {name: value for name, value in middle.items() if name in sites}
-    reward = sites["reward"].reshape(*mean.shape[1:-1], model.num_points)
+    reward = jnp.tensordot(weights, reward, 1)
     return sites | reward_sites(model, reward, model.agent(reward, middle["rationality"]))
 
 
-def _sites(
-    model: GPIRL, log_hyper: Array, white: Array, rest: Array | None, fixed: bool = False
-) -> dict[str, Array]:
-    """Sites of the model at draws of hyper-parameters, all the same where `fixed`, and standard normal variables."""
-    values = hyper_values(model, log_hyper)
+def _variables(
+    model: GPIRL, log_hyper: Array, node: Array, white: Array, rest: Array | None, cell_noise: bool = True
+) -> tuple[dict[str, Array], Array]:
+    """Sites that are sampled, and rewards (draw, reward, point), at nodes (draw,) and standard normal variables.
 
-    def one(arguments):
-        log_hyper, white, rest = arguments
-        return reward_map_of(model, log_hyper)[0].reward(white, rest)
+    The axis of rewards is left out where there is one.
+    """
+    values = unpack(model, log_hyper)
+
+    def rewards_of(arguments):
+        node, white, rest = arguments
+        if not cell_noise:
+            hypers = (values[name][node] for name in ("scale", "relevance"))
+            return white @ model.feature_weights(*hypers).T
+        return reward_map(model, log_hyper[node])[0].reward(white, rest)
 
     def at_points(arguments):
-        log_hyper, white = arguments
-        now = hyper_values(model, log_hyper)
-        return white @ white_root(model, now["scale"], now["relevance"]).T
+        node, white = arguments
+        return white @ whitening_root(model, values["scale"][node], values["relevance"][node]).T
 
-    if fixed:
-        reward = one((log_hyper[0], white, rest))
-    else:
-        reward = jax.lax.map(one, (log_hyper, white, rest))
-    name = "reward_white" if model.family == "direct" else "u_white"
-    times = values["rationality"].reshape(-1, *[1] * (reward.ndim - 1))
-    sites = {"scale", "relevance", *free_hypers(model)}
-    hypers = {name: value for name, value in values.items() if name in sites}
-    variables = {name: white} if rest is None else {name: white, "reward_white": rest}
-    if model.family == "inducing":
-        at_all = at_points((log_hyper[0], white)) if fixed else jax.lax.map(at_points, (log_hyper, white))
-        variables["u"] = at_all
-    return hypers | variables | reward_sites(model, reward, model.agent(reward, times))
+    def mapped(function, arguments):
+        if len(log_hyper) == 1:  # all draws share a map
+            return function((0, *arguments[1:]))
+        return lax.map(function, arguments)
 
-
-@contextlib.contextmanager
-def naming(name: str) -> Iterator[None]:
-    """Puts the name of a saved part in front of the messages of its checks, which become ValueErrors."""
-    try:
-        yield
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{name}: {error}") from error
+    reward = mapped(rewards_of, (node, white, rest))
+    sites = {"reward_white": white}
+    if model.inducing is not None:
+        sites = {"u_white": white, "u": mapped(at_points, (node, white))}
+        sites |= {} if rest is None else {"reward_white": rest}
+    if white.shape[1] == 1:
+        reward, sites = reward[:, 0], {name: x[:, 0] for name, x in sites.items()}
+    kept = {"scale", "relevance", *free_sizes(model)}
+    return {name: value[node] for name, value in values.items() if name in kept} | sites, reward

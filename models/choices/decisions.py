@@ -147,7 +147,7 @@ class Decisions(NamedTuple):
         basis = np.eye(mdp.num_states) if features is None else read_floats("features", features)
         if basis.ndim != 2 or len(basis) != mdp.num_states:
             raise ValueError(f"features has shape {basis.shape}, not ({mdp.num_states}, feature)")
-        allowed = np.asarray(mdp.legal(legal, where))
+        allowed = np.asarray(mdp.allowed_actions(legal, where))
         chosen = np.full(len(where), -1)
         if actions is not None:
             chosen = read_indices("actions", actions, mdp.num_actions, -1, mdp.action_names, codes)

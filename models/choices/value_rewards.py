@@ -72,7 +72,7 @@ def reward(
     if np.ndim(beta) or (is_concrete(beta) and not 0 < np.asarray(beta) < 1):
         raise ValueError(f"beta must be a number in (0, 1), not {beta!r}")
     (values,) = read_reals(values=values)
-    allowed = mdp.legal(legal)
+    allowed = mdp.allowed_actions(legal)
     if is_concrete(allowed):
         fault = "has no legal action"
         require(np.asarray(allowed).any(-1), "legal", allowed, fault, "pass at least one per state")

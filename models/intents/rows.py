@@ -69,7 +69,7 @@ def carried_rows(model: Any, steps: AgentSteps | None) -> Visited:
     pairs = (
         np.zeros(1, int) if shared else (states[:, None] * (num_actions + 1) + np.arange(num_actions)).ravel()
     )
-    carries_all = steps is None or model.rows == "all"
+    carries_all = model.rows == "all"
     if steps is not None:
         occurring = np.unique(steps.pair[steps.leaving])
         visited = np.unique(steps.state[steps.inside])
@@ -82,7 +82,7 @@ def carried_rows(model: Any, steps: AgentSteps | None) -> Visited:
             states, pairs = visited, occurring
         if not len(pairs):  # traces of one step have no transition: one row without counts
             pairs = steps.pair[steps.inside][:1]
-    if carries_all:
+    if steps is None or carries_all:
         kinds = np.stack([x.ravel() for x in np.meshgrid(pairs, labels, indexing="ij")], axis=-1)
     else:
         kinds = np.unique(np.stack([steps.pair, steps.stay], axis=-1)[steps.leaving], axis=0)

@@ -74,12 +74,9 @@ MEANING = {
         "the values are at the limit of rounding, which is wider than tol",
         "set jax_enable_x64 for more digits",
     ),
-    Status.TOO_FEW_STEPS: (
-        "the residual is still above tol",
-        "call {name} with a larger max_steps",
-    ),
+    Status.TOO_FEW_STEPS: ("the residual is still above tol", "call {name} with a larger max_steps"),
     Status.IMPRECISE: (
-        "values differ too much for their precision, so that rounding changes log policies by over 0.02",
+        "values differ so much that rounding changes them by over 0.02",
         "set jax_enable_x64: single precision does not hold values that differ by over 2e4",
     ),
     Status.NOT_FINITE: ("values are not finite", "check the scale of the reward"),

@@ -74,13 +74,8 @@ def _read_counts(mdp: MDP, counts: np.ndarray) -> np.ndarray:
     if not counts.any():
         raise ValueError("demonstrations is all 0: give counts with at least one action")
     if mdp.action_mask is not None:
-        wrong = np.argwhere((counts > 0) & ~np.asarray(mdp.action_mask))
-        if len(wrong):
-            at = wrong[0].tolist()
-            raise ValueError(
-                f"demonstrations{at} is {counts[tuple(at)]}: action {at[1]} is not available in state {at[0]}; "
-                "correct the counts, or the MDP's action_mask"
-            )
+        fix = ", but this action is not available in this state: correct the counts, or the MDP's action_mask"
+        require((counts == 0) | np.asarray(mdp.action_mask), "demonstrations", counts, fix)
     return counts.astype(float)
 
 
@@ -99,14 +94,9 @@ def read_demonstrations(mdp: MDP, data: Any, check_transitions: bool = True) -> 
             "demonstrations have no observed action: give Trajectories with actions of 0 or more"
         )
     if mdp.action_mask is not None:
-        at_known = np.where(known, (steps.state, steps.action), 0)
-        wrong = np.argwhere(known & ~np.asarray(mdp.action_mask)[*at_known])
-        if len(wrong):
-            at = tuple(wrong[0].tolist())
-            raise ValueError(
-                f"demonstrations.actions{list(at)} is {steps.action[at]}, which is not available in state "
-                f"{steps.state[at]}: correct the trace, or the MDP's action_mask"
-            )
+        available = np.asarray(mdp.action_mask)[*np.where(known, (steps.state, steps.action), 0)]
+        fix = ", which is not available in its state: correct the trace, or the MDP's action_mask"
+        require(~known | available, "demonstrations.actions", steps.action, fix)
     if check_transitions:
         require_possible(mdp, steps)
     return steps

@@ -7,7 +7,6 @@ as normalised gamma variables: Gelman et al. (2013), "Bayesian data analysis", s
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import jax
@@ -17,6 +16,7 @@ from numpy.typing import ArrayLike
 from ethogram.models.arguments import require_integer, require_key, require_room
 from ethogram.models.mdps.from_tables import SPARSE_WAY, concentrations, read_counts
 from ethogram.models.mdps.mdp import MDP
+from ethogram.models.quick_jit import quick_jit
 
 __all__ = ["draw_transitions"]
 
@@ -67,7 +67,7 @@ def draw_transitions(
     )
 
 
-@functools.partial(jax.jit, static_argnames="num_draws")
+@quick_jit(calls=lambda key, weights, num_draws: 20 * num_draws, static_argnames="num_draws")
 def _drawn(key: Any, weights: Any, num_draws: int) -> Any:
     """Probabilities (draw, state, action, slot) of Dirichlet rows, zero where the weight is."""
     logs = jax.random.loggamma(key, jnp.where(weights > 0, weights, 1), (num_draws, *weights.shape))

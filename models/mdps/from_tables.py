@@ -16,6 +16,8 @@ import numpy as np
 from ethogram.models.arguments import (
     read_array,
     require,
+    require_flag,
+    require_integer,
     require_kind,
     require_number,
     require_one_of,
@@ -110,22 +112,17 @@ def _read_row(row: Any, place: str, num_states: int) -> list[Entry]:
         at = f"{place}[{number}]"
         if not isinstance(entry, Sequence) or len(entry) != 4:
             raise TypeError(f"{at} is {entry!r}, not (probability, next state, reward, terminated)")
-        chance, state, reward, ends = entry
-        for name, value in (("probability", chance), ("reward", reward)):
-            if isinstance(value, bool) or not isinstance(value, float | int | np.floating | np.integer):
-                raise TypeError(f"{at} has the {name} {value!r}: give a number")
-            if not np.isfinite(value):
-                raise ValueError(f"{at} has the {name} {value}, which is not finite")
-        if chance < 0:
-            raise ValueError(f"{at} has the probability {chance}, which is negative")
-        if isinstance(state, bool) or not isinstance(state, int | np.integer) or not 0 <= state < num_states:
-            raise ValueError(
-                f"{at} leads to {state!r}, which is not a state: states are 0 to {num_states - 1}"
+        probability, state, reward, ends = entry
+        require_flag(f"terminated of {at}", ends)
+        found.append(
+            (
+                require_number(f"the probability of {at}", probability, least=0),
+                require_integer(f"the next state of {at}", state, 0, num_states - 1),
+                require_number(f"the reward of {at}", reward),
+                bool(ends),
             )
-        if not isinstance(ends, bool | np.bool_):
-            raise TypeError(f"{at} has {ends!r} for terminated: give True or False")
-        found.append((float(chance), int(state), float(reward), bool(ends)))
-    total = math.fsum(chance for chance, *_ in found)
+        )
+    total = math.fsum(probability for probability, *_ in found)
     if abs(total - 1) > 1e-6:
         raise ValueError(
             f"{place} has probabilities that sum to {total:.6g}, not 1: divide them by their sum"
@@ -136,8 +133,8 @@ def _read_row(row: Any, place: str, num_states: int) -> list[Entry]:
 def _require_one_way(rows: dict[tuple[int, int], list[Entry]], terminal: set[int]) -> None:
     """Raise ValueError where a terminal state is entered from another without termination."""
     for (state, action), row in rows.items():
-        for chance, after, _, ends in row:
-            if state not in terminal and after in terminal and not ends and chance > 0:
+        for probability, after, _, ends in row:
+            if state not in terminal and after in terminal and not ends and probability > 0:
                 raise ValueError(
                     f"P[{state}][{action}] enters the terminal state {after} without termination: pass end_state=True, "
                     "which adds one state that all episodes end in"

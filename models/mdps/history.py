@@ -47,18 +47,16 @@ class History(NamedTuple):
     ----------
     mdp : the new MDP: sparse transitions, the discount and actions of the original one.
     states : (history, lag) integers, the current state of each history first, then the ones before; -1 before the first
-        step. One column where `of` is ``"actions"``.
-    actions : (history, lag) integers, the last action first, -1 before the first step; no column where `of` is
-        ``"states"``.
+        step. One column of histories of actions.
+    actions : (history, lag) integers, the last action first, -1 before the first step; no column of histories of
+        states.
     original : the MDP that it was made of.
-    of : ``"states"`` or ``"actions"``.
     """
 
     mdp: MDP
     states: Int[np.ndarray, "history lag"]
     actions: Int[np.ndarray, "history lag"]
     original: MDP
-    of: str
 
     def features(
         self, of_states: Reals, of_pairs: Reals | None = None
@@ -71,10 +69,6 @@ class History(NamedTuple):
             before the first step; or (state, action, feature), those of the current state and action.
         of_pairs : appended; (state, state, feature), of the last state and the current one; with ``of="actions"``
             (action, action, feature), of the last action and each action. Zeros at the first step.
-
-        Raises
-        ------
-        TypeError, ValueError : an argument is not of finite floats of these shapes.
         """
         table = read_features("of_states", of_states)
         lead = (self.original.num_states, self.original.num_actions)
@@ -89,7 +83,7 @@ class History(NamedTuple):
                 parts = [table[self.states[:, 0]]]
             else:
                 parts = [xp.where((lag >= 0)[:, None], table[lag], 0) for lag in self.states.T]
-            if pairs is not None and self.of == "actions":
+            if pairs is not None and self.actions.shape[1]:
                 last = self.actions[:, 0]
                 parts.append(xp.where((last >= 0)[:, None, None], pairs[last], 0))
             elif pairs is not None:
@@ -106,8 +100,8 @@ class History(NamedTuple):
 
     def _read_pairs(self, of_pairs: Reals) -> Array:
         pairs = read_features("of_pairs", of_pairs)
-        lagged = self.actions if self.of == "actions" else self.states[:, 1:]
-        count = self.original.num_actions if self.of == "actions" else self.original.num_states
+        lagged = self.actions if self.actions.shape[1] else self.states[:, 1:]
+        count = self.original.num_actions if self.actions.shape[1] else self.original.num_states
         if pairs.ndim != 3 or pairs.shape[:2] != (count, count):
             raise ValueError(
                 f"of_pairs has shape {pairs.shape}: give ({count}, {count}, feature), of the last and the current one"
@@ -123,9 +117,8 @@ class History(NamedTuple):
 
         Raises
         ------
-        TypeError : `data` are no `Trajectories`, or traced.
         ValueError : a frame is missing (or with ``of="actions"`` an action before the last frame), since the histories
-            after it are unknown; states or actions are absent or out of range; or a history is impossible.
+            after it are unknown; or a history is impossible.
         """
         if not isinstance(data, Trajectories):
             raise TypeError(f"data is {type(data).__name__}: give Trajectories with states and actions")
@@ -133,19 +126,15 @@ class History(NamedTuple):
         steps = read_steps(data, self.original.num_states, self.original.num_actions)
         fix = " in a missing frame: histories after it are unknown; cut the trajectory there"
         require(~steps.inside | np.asarray(data.observed), "data.states", steps.state, fix)
-        if self.of == "actions":
+        of_actions = self.actions.shape[1] > 0
+        if of_actions:
             fix = ", a missing action: histories after it are unknown; cut the trajectory there"
-            require(
-                ~steps.leaving | (steps.action >= 0) | (self.actions.shape[1] == 0),
-                "data.actions",
-                steps.action,
-                fix,
-            )
+            require(~steps.leaving | (steps.action >= 0), "data.actions", steps.action, fix)
         seen = np.where(steps.inside, steps.state, 0)
-        values = steps.action if self.of == "actions" else steps.state
+        values = steps.action if of_actions else steps.state
         own = np.concatenate([self.states, self.actions], -1)
         lags = [seen, *(earlier(values, lag) for lag in range(1, own.shape[1]))]
-        base = _base(self.original, self.of)
+        base = _base(self.original, "actions" if of_actions else "states")
         place, known = _find(_numbers(own, base), _numbers(np.stack(lags, -1), base))
         wrong = steps.inside & ~known
         fix = ": this history is impossible; correct the trace, the transitions, or the start of the MDP"
@@ -162,11 +151,6 @@ class History(NamedTuple):
             )
         require_distributions("policy", table)
         return HistoryAgent(self, table)
-
-
-jax.tree_util.register_pytree_node(
-    History, lambda found: (found[:4], found.of), lambda of, leaves: History._make((*leaves, of))
-)
 
 
 @short_repr

@@ -5,7 +5,6 @@ Puterman (1994), "Markov decision processes", section 2.1; the reward is an argu
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -59,10 +58,6 @@ class MDP:
     features : (state, feature) floats that a reward may depend on; None for none.
     state_names, action_names : unique strings, one for each state and action; None for none. They are static structure:
         MDPs of the same names share compiled programs.
-
-    Raises
-    ------
-    TypeError, ValueError : a part has the wrong type, shape or values; the message has the place.
 
     Examples
     --------
@@ -252,10 +247,6 @@ class MDP:
         A :class:`~ethogram.models.mdps.History`: ``.mdp``, and ``.features(...)`` and ``.rewrite(data)``, which take
         features and `Trajectories` there.
 
-        Raises
-        ------
-        TypeError, ValueError : `k` is not an integer >= 0, or there are more than a million histories.
-
         Examples
         --------
         >>> corridor = MDP.deterministic([[0, 1], [0, 2], [1, 2]], discount=0.9)
@@ -264,7 +255,7 @@ class MDP:
         """
         parts, states, actions = history_of(self, k, of)
         make = type(self).deterministic if "next_state" in parts else type(self).sparse
-        return History(make(**parts), states, actions, self, of)
+        return History(make(**parts), states, actions, self)
 
     @property
     def num_states(self) -> int:
@@ -280,7 +271,7 @@ class MDP:
         r"""Undiscounted expectation (..., state, action) of next values, :math:`\sum_{s'} P(s' \mid s, a) v(s')`."""
         (values,) = read_reals(values=values)
         self._fits("values", values, (self.num_states,))
-        return _at_once("expect", self.transitions, values)
+        return _expected(self.transitions, values)
 
     def push(self, weights: Reals) -> Float[Array, "*batch state"]:
         r"""Weights (..., state) one step ahead of w (..., state, action), :math:`\sum_{s,a} w(s, a) P(s' \mid s, a)`.
@@ -289,15 +280,10 @@ class MDP:
         """
         (weights,) = read_reals(weights=weights)
         self._fits("weights", weights, (self.num_states, self.num_actions))
-        return _at_once("push", self.transitions, weights)
+        return _pushed(self.transitions, weights)
 
     def policy_matrix(self, policy: Reals) -> Float[Array, "state next_state"]:
-        r"""Transition matrix of a policy (state, action), :math:`\sum_a \pi(a \mid s) P(s' \mid s, a)`.
-
-        Raises
-        ------
-        TypeError, ValueError : `policy` is not of floats (state, action), or the table would take more than 2 GiB.
-        """
+        r"""Transition matrix of a policy (state, action), :math:`\sum_a \pi(a \mid s) P(s' \mid s, a)`."""
         (policy,) = read_reals(policy=policy)
         if policy.shape != self.transitions.shape:
             raise ValueError(
@@ -315,18 +301,15 @@ class MDP:
                 return jax.device_put(self.transitions.probability(*map(np.asarray, at), xp=np))
         return self.transitions.probability(*map(jnp.asarray, at))
 
-    def legal(self, legal: Any = None, states: Any = ()) -> Bool[np.ndarray | Array, "state action"]:
-        """Legal actions: a given subset of the available ones, or all of them.
+    def allowed_actions(
+        self, legal: Any = None, states: Any = ()
+    ) -> Bool[np.ndarray | Array, "state action"]:
+        """Allowed actions: a given subset of the available ones, or all of them.
 
         Parameters
         ----------
         legal : (state, action) booleans; None for ``action_mask``, or where there is none, for all actions.
         states : (decision,) integers; the message names the first decision in an affected state.
-
-        Raises
-        ------
-        ValueError : `legal` has the wrong type or shape, or an action that is not available. Traced arrays are not
-            checked.
         """
         shape, mask = (self.num_states, self.num_actions), self.action_mask
         if legal is None:
@@ -362,10 +345,14 @@ class MDP:
             )
 
 
-@functools.partial(jax.jit, static_argnames="method")
-def _at_once(method: str, transitions: Any, x: Array) -> Array:
-    """What a method of transitions says of an array, as one program."""
-    return getattr(transitions, method)(x)
+@jax.jit
+def _expected(transitions: Any, values: Array) -> Array:
+    return jnp.vectorize(lambda x: transitions.expected_next(x).T, signature="(s)->(s,a)")(values)
+
+
+@jax.jit
+def _pushed(transitions: Any, weights: Array) -> Array:
+    return jnp.vectorize(lambda x: transitions.push(x.T), signature="(s,a)->(s)")(weights)
 
 
 @jax.jit

@@ -16,7 +16,6 @@ entropy", section 3; the Hessian follows by differentiating it.
 
 from __future__ import annotations
 
-import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -31,6 +30,7 @@ from ethogram.models.mdps.policy_system import PolicySystem
 from ethogram.models.mdps.tabular import tabular
 from ethogram.models.mdps.transitions import SparseTransitions
 from ethogram.models.mdps.values import soft_values
+from ethogram.models.quick_jit import quick_jit
 
 __all__ = ["Curvature", "likelihood_curvature"]
 
@@ -57,7 +57,12 @@ class Curvature(NamedTuple):
     hessian: Float[Array, "point point"]
 
 
-@functools.partial(jax.jit, static_argnames="pairs")
+def _matrices_of_states(mdp: MDP, reward: Array, counts: Array, **_: Any) -> int:
+    """Work per number of the arguments: about twenty passes over a matrix (state, state)."""
+    return 20 * len(counts)
+
+
+@quick_jit(calls=_matrices_of_states, static_argnames="pairs")
 def likelihood_curvature(
     mdp: MDP, reward: Array, counts: Array, *, basis: Array | None = None, pairs: bool = False
 ) -> Curvature:

@@ -10,8 +10,8 @@ do not depend on the reward and are left out; samples are simulated with them. Z
 
 from __future__ import annotations
 
-import functools
-from typing import Any, ClassVar
+import math
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +24,7 @@ from ethogram.models.arguments import concretely, is_concrete, require_integer
 from ethogram.models.mdps.demonstrations import count_log_likelihood
 from ethogram.models.mdps.mdp import MDP
 from ethogram.models.mdps.values import SoftSolution, soft_values
+from ethogram.models.quick_jit import quick_jit
 
 __all__ = ["ActionCounts", "SoftPolicy", "first_states", "spread"]
 
@@ -96,15 +97,28 @@ class SoftPolicy(dist.Distribution):
 
     def log_prob(self, value: Any) -> Array:
         """Log probability (...) of the actions; -inf where one is not available."""
-        return _log_prob(self, spread(value, np.shape(value)))
+        return _log_prob(self._parts(), spread(value, np.shape(value)))
 
     def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
         """Simulated demonstrations (..., time, 2)."""
-        return _draw(self, key, tuple(sample_shape))
+        return _draw(self._parts(), key, self.length, (*sample_shape, *self.batch_shape))
+
+    def _parts(self) -> _Parts:
+        return _Parts(self.mdp, self.log_policy, self.lengths, self.start, self.agent)
 
 
-@jax.jit
-def _log_prob(acts: SoftPolicy, value: Array) -> Array:
+class _Parts(NamedTuple):
+    """What a `SoftPolicy` holds: as an argument itself, its leaves would have another order in every process."""
+
+    mdp: MDP
+    log_policy: Array
+    lengths: Array
+    start: Array | None
+    agent: Array | None
+
+
+@quick_jit
+def _log_prob(acts: _Parts, value: Array) -> Array:
     states, actions = value[..., 0], value[..., 1]
     known = (states >= 0) & (actions >= 0)
     inside = (states < acts.mdp.num_states) & (actions < acts.mdp.num_actions)
@@ -115,9 +129,14 @@ def _log_prob(acts: SoftPolicy, value: Array) -> Array:
     return jnp.sum(jnp.where(known, each, 0), axis=-1)
 
 
-@functools.partial(jax.jit, static_argnums=2)
-def _draw(acts: SoftPolicy, key: Array, sample_shape: tuple[int, ...]) -> Array:
-    shape = (*sample_shape, *acts.batch_shape)
+def _work_of_draws(acts: _Parts, key: Array, length: int, shape: tuple[int, ...]) -> int:
+    """Work of `_draw` per number of its arguments: a step takes about 20 for each action."""
+    work = 20 * length * math.prod(shape) * acts.log_policy.shape[-1]
+    return 1 + work // sum(map(np.size, jax.tree.leaves((acts, key))))
+
+
+@quick_jit(calls=_work_of_draws, static_argnames=("length", "shape"))
+def _draw(acts: _Parts, key: Array, length: int, shape: tuple[int, ...]) -> Array:
     key_start, key_steps = jax.random.split(key)
     state = first_states(acts, key_start, shape)
     agent = None if acts.agent is None else jnp.broadcast_to(acts.agent, shape)
@@ -129,8 +148,8 @@ def _draw(acts: SoftPolicy, key: Array, sample_shape: tuple[int, ...]) -> Array:
         next_state = acts.mdp.transitions.draw(key_next, state, action)
         return next_state.astype(state.dtype), jnp.stack([state, action.astype(state.dtype)], -1)
 
-    steps = lax.scan(step, state, jax.random.split(key_steps, acts.length))[1]
-    inside = jnp.arange(acts.length) < acts.lengths[..., None]
+    steps = lax.scan(step, state, jax.random.split(key_steps, length))[1]
+    inside = jnp.arange(length) < acts.lengths[..., None]
     return jnp.where(inside[..., None], jnp.moveaxis(steps, 0, -2), -1)
 
 

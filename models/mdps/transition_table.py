@@ -30,12 +30,6 @@ def read_mdp(table: Any, *, discount: float | int) -> MDP:
     table : of any kind that :meth:`Trajectories.from_table <ethogram.Trajectories.from_table>` takes, with the columns
         state, action, next_state and probability.
     discount : as of an `MDP`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        A column is missing, a cell is empty, a probability is not in [0, 1], those of a state and action do not sum to
-        one, or a state has no action; the message has the place.
     """
     columns = Columns(table, lambda name: NULLS if _spelling(name) in COLUMNS[:3] else None)
     spelled = {_spelling(name): name for name in columns.names}
@@ -85,11 +79,6 @@ def read_state_features(table: Any, mdp: MDP) -> np.ndarray:
     ----------
     table : as of `read_mdp`.
     mdp : whose states the table names.
-
-    Raises
-    ------
-    TypeError, ValueError
-        A state has no row or several, or a cell is no finite number.
     """
     columns = Columns(table, {"state": NULLS}.get)
     labels = _labels(columns, "state").tolist()

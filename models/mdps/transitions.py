@@ -1,8 +1,8 @@
 """Transition probabilities, dense tables or sparse lists of successors, and the Markov chains of policies.
 
-Both have the same methods, and only the dense one holds a table (state, action, state). `expect`, `push`, `probability`
-and `draw` take any leading axes; `expected_next`, `row_sum_error` and `chain` serve solvers, without leading axes and
-with the state axis last, which is fast. Deterministic transitions are lists of one successor.
+Both have the same methods, and only the dense one holds a table (state, action, state). `probability` and `draw` take
+any leading axes; the others have none, and the state axis last, which is fast. Deterministic transitions are lists of
+one successor.
 
 Puterman (1994), "Markov decision processes", section 2.1.
 """
@@ -112,13 +112,9 @@ class DenseTransitions:
         """Numbers of states and of actions."""
         return self.probabilities.shape[-3:-1]
 
-    def expect(self, values: Array) -> Array:
-        """Expected next values (..., state, action) of values (..., state)."""
-        return jnp.einsum("san,...n->...sa", self.probabilities, values, precision="highest")
-
     def push(self, weights: Array) -> Array:
-        """Weights (..., state) one step after weights (..., state, action): the transpose of `expect`."""
-        return jnp.einsum("san,...sa->...n", self.probabilities, weights, precision="highest")
+        """Weights (state,) one step after weights (action, state): the transpose of `expected_next`."""
+        return jnp.einsum("san,as->n", self.probabilities, weights, precision="highest")
 
     def probability(self, states: Any, actions: Any, next_states: Any, xp: Any = jnp) -> Any:
         """P of single transitions, in the shape that the indices broadcast to."""
@@ -182,26 +178,28 @@ class SparseTransitions:
             )
         if is_concrete(probs):
             require_distributions("probabilities", probs)
+        moved = concretely(lambda xp, x: xp.transpose(x, (1, 2, 0)), probs)
         if not is_concrete(successors):
-            return cls(jnp.transpose(successors, (1, 2, 0)), jnp.transpose(probs, (1, 2, 0)))
+            return cls(jnp.transpose(successors, (1, 2, 0)), moved)
         host = np.asarray(successors)
         num_states, num_actions, num_slots = host.shape
         union, slot = _distinct(host.reshape(num_states, -1))
         width = union.shape[1]
         if width > 2 * num_slots:
             lists = _with_predecessors(np.transpose(host, (1, 2, 0)))
-            return cls(lists[0], jnp.transpose(probs, (1, 2, 0)), lists[1])
+            return cls(lists[0], moved, lists[1])
         state, action, _ = np.indices(host.shape)
-        place = (action, slot.reshape(host.shape), state)
-        merged: Any = jnp.zeros((num_actions, width, num_states), probs.dtype)
-        if is_concrete(probs):
-            added = np.zeros(merged.shape, probs.dtype)
-            np.add.at(added, place, np.asarray(probs))
-            (merged,) = read_reals(probabilities=added)
-        else:
-            merged = merged.at[place].add(probs)
+
+        def merged(xp, probs):
+            index = (action, slot.reshape(host.shape), state)
+            sums = xp.zeros((num_actions, width, num_states), probs.dtype)
+            if xp is np:
+                np.add.at(sums, index, probs)
+                return sums
+            return sums.at[index].add(probs)
+
         lists = _with_predecessors(union.T, np.arange(width)[:, None] <= slot.max(1))
-        return cls(lists[0], merged, lists[1])
+        return cls(lists[0], concretely(merged, probs), lists[1])
 
     @classmethod
     def deterministic(cls, next_state: Any) -> SparseTransitions:
@@ -228,17 +226,9 @@ class SparseTransitions:
             raise AttributeError("these transitions have several next states: use successors()")
         return concretely(lambda xp, x: x[:, 0].T, self.neighbours)
 
-    def expect(self, values: Array) -> Array:
-        """Expected next values (..., state, action) of values (..., state)."""
-        after = values[..., self.neighbours]
-        own = "a" if self.neighbours.ndim == 3 else ""
-        return jnp.einsum(f"acs,...{own}cs->...sa", self.probabilities, after, precision="highest")
-
     def push(self, weights: Array) -> Array:
-        """Weights (..., state) one step after weights (..., state, action): the transpose of `expect`."""
-        own = "a" if self.neighbours.ndim == 3 else ""
-        moved = jnp.einsum(f"acs,...sa->...{own}cs", self.probabilities, weights, precision="highest")
-        return _gather_in(moved.reshape(*weights.shape[:-2], -1), self.neighbours, self.predecessors)
+        """Weights (state,) one step after weights (action, state): the transpose of `expected_next`."""
+        return self.chain(weights).backward()(jnp.ones_like(weights[0]))
 
     def probability(self, states: Any, actions: Any, next_states: Any, xp: Any = jnp) -> Any:
         """P of single transitions, in the shape that the indices broadcast to."""
@@ -296,17 +286,9 @@ class SparseTransitions:
         return ListChain(self.neighbours.reshape(-1, num_states), weights, self.predecessors)
 
 
-def _entries(name: str, table: Any) -> list[Any]:
-    if hasattr(table, "dtype"):
-        return [table]
-    if isinstance(table, list | tuple):
-        return [entry for part in table for entry in _entries(name, part)]
-    return [table]
-
-
 def _states(name: str, table: Any, ndim: int, axes: str) -> Array:
     """A checked table of states; on the host first, since int32 would wrap numbers that are out of range."""
-    concrete = is_concrete(*_entries(name, table))
+    concrete = is_concrete(*jax.tree.leaves(table))
     table = read_array(name, table) if concrete else jnp.asarray(table)
     if not jnp.issubdtype(table.dtype, jnp.integer):
         raise TypeError(f"{name} has dtype {table.dtype}: give integers, numbers of states")
@@ -356,11 +338,3 @@ def _with_predecessors(neighbours: np.ndarray, used: Any = True) -> Any:
         lists = np.full((counts.max(), num_states), neighbours.size, np.int32)
         lists[slot, states[order]] = places[order]
     return concretely(lambda xp, *made: made, neighbours.astype(np.int32), lists)
-
-
-def _gather_in(moved: Array, neighbours: Array, predecessors: Array | None) -> Array:
-    """Sums (..., state) of the weights `moved` (..., place) that arrive along the flattened `neighbours`."""
-    if predecessors is not None:
-        return moved.at[..., predecessors].get(mode="fill", fill_value=0).sum(-2)
-    nothing = jnp.zeros((*moved.shape[:-1], neighbours.shape[-1]), moved.dtype)
-    return nothing.at[..., neighbours.reshape(-1)].add(moved)

@@ -11,6 +11,7 @@ processor's vector units run.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -24,7 +25,7 @@ from jaxtyping import Float
 from ethogram.models.planning.expression_graph import ExpressionGraph, Function, Input, Node, Variable
 from ethogram.models.printing import short_repr
 
-__all__ = ["FluentProgram", "Level", "compile_program", "evaluate_rows", "step"]
+__all__ = ["FluentProgram", "Level", "compile_program", "step"]
 
 MOST_TERMS = 16
 """Terms of a row; longer sums are sums of rows."""
@@ -82,7 +83,7 @@ class FluentProgram(NamedTuple):
     def expectations(self, state: Any, action: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """What `step` returns, in float64 on the host, where nothing is compiled."""
         inputs = [np.ones((1, np.shape(state)[1])), np.asarray(state, float), np.asarray(action, float)]
-        known = evaluate_rows(self.levels, inputs, np)
+        known = _evaluate(self.levels, inputs, np)
         return known[self.next_fluents], known[self.reward], known[self.end]
 
 
@@ -285,34 +286,49 @@ def _groups(rows: _Rows, members: list[int]) -> list[list[int]]:
     return groups
 
 
-def evaluate_rows(levels: Sequence[Level], values: Sequence[Any], array: Any = jnp) -> Any:
+def _evaluate(levels: Sequence[Level], values: Sequence[Any], array: Any) -> Any:
     """All rows (row, restart), given those before the levels; `array` is jax.numpy, or numpy on the host."""
     first = sum(len(each) for each in values)
     count = sum(len(level.left) for level in levels)
     # Levels are written into one array: with concatenations, each would be copied by all that follow.
     known = array.concatenate([*values, array.zeros((count, values[0].shape[1]), values[0].dtype)])
     for level in levels:
-        rows, width = level.left.shape
-        if level.function is not None:
-            read = _read(known, level.left[:, 0])
-            made = 1 / read if level.function == "reciprocal" else getattr(array, level.function)(read)
-        else:
-            weight = array.asarray(level.weight, known.dtype)
-            made = array.asarray(level.constant, known.dtype)[:, None]
-            for j in range(width):
-                left, right = _read(known, level.left[:, j]), _read(known, level.right[:, j])
-                made = made + weight[:, j, None] * left * right
-            made = array.broadcast_to(made, (rows, known.shape[1]))
+        made = _rows_of_level(level, known, array)
         if array is np:
-            known[first : first + rows] = made
+            known[first : first + len(made)] = made
         else:
             known = lax.dynamic_update_slice(known, made, (first, 0))
-        first += rows
+        first += len(made)
     return known
 
 
+def _rows_of_level(level: Level, known: Any, array: Any) -> Any:
+    if level.function is not None:
+        read = _read(known, level.left[:, 0])
+        return 1 / read if level.function == "reciprocal" else getattr(array, level.function)(read)
+    weight = array.asarray(level.weight, known.dtype)
+    constant = array.asarray(level.constant, known.dtype)[:, None]
+    start = array.broadcast_to(constant, (len(constant), known.shape[1]))
+
+    def with_term(j: Any, total: Any) -> Any:
+        left, right = _read(known, level.left[:, j]), _read(known, level.right[:, j])
+        return total + weight[:, j, None] * left * right
+
+    if array is np:
+        return functools.reduce(lambda total, j: with_term(j, total), range(weight.shape[1]), start)
+    # Written out, the terms of a level take XLA a third longer, and run no faster.
+    return lax.fori_loop(0, weight.shape[1], with_term, start)
+
+
+@jax.jit  # traced once for all of its uses in a program
+def _rows(levels: Sequence[Level], values: Sequence[Array]) -> Array:
+    return _evaluate(levels, values, jnp)
+
+
 def _read(known: Any, rows: Any) -> Any:
-    return known[rows] if isinstance(known, np.ndarray) else known.at[rows].get(mode="promise_in_bounds")
+    if isinstance(known, np.ndarray):
+        return known[rows]
+    return known.at[rows].get(mode="promise_in_bounds", wrap_negative_indices=False)
 
 
 @jax.custom_vjp
@@ -330,8 +346,9 @@ def step(
 
 def _step(program: FluentProgram, state: Array, action: Array) -> tuple[tuple[Array, Array, Array], Array]:
     one = jnp.ones((1, state.shape[1]), state.dtype)
-    known = evaluate_rows(program.levels, [one, state, action])
-    return (known[program.next_fluents], known[program.reward], known[program.end]), known
+    known = _rows(program.levels, [one, state, action])
+    read = functools.partial(_read, known)
+    return (read(program.next_fluents), read(program.reward), read(program.end)), known
 
 
 def _step_forward(program: FluentProgram, state: Array, action: Array) -> Any:
@@ -344,9 +361,9 @@ def _step_backward(
 ) -> tuple[None, Array, Array]:
     program, known, state, action = saved
     next_fluents, reward, end = cotangents
-    every = evaluate_rows(program.adjoint_levels, [known, next_fluents, reward[None], end[None]])
+    every = _rows(program.adjoint_levels, [known, next_fluents, reward[None], end[None]])
     of_state, of_action = jnp.split(program.adjoint[1 : 1 + len(state) + len(action)], [len(state)])
-    return None, every[of_state], every[of_action]
+    return None, _read(every, of_state), _read(every, of_action)
 
 
 step.defvjp(_step_forward, _step_backward)

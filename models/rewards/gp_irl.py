@@ -60,6 +60,9 @@ from ethogram.models.rewards.reward_settings import (
 
 __all__ = ["GPIRL", "SimulatedRewards"]
 
+TOGETHER_AT_MOST = 128
+"""Number of states up to which the agents of several rewards are computed together."""
+
 
 @short_repr
 class SimulatedRewards(NamedTuple):
@@ -256,11 +259,41 @@ class GPIRL(Exportable):
         at = points[self.inducing]
         return reward_kernel.conditional_map(points, at, scale, relevance, noise, independent)
 
+    def feature_weights(self, scale: Any, relevance: Any) -> Float[Array, "point w"]:
+        """Means of the rewards of all points as a function of features, given w: without the noise of each point."""
+        dtype, points = self.dtype, self.points
+        scale, relevance, noise = (jnp.asarray(x, dtype) for x in (scale, relevance, self.noise))
+        if self.inducing is not None:
+            return reward_kernel.whitened_cross(points, points[self.inducing], scale, relevance, noise)[1].T
+        root = self.reward_map(scale, relevance).weights
+        own = scale * reward_kernel.white_share(relevance, noise)
+        return root - own * solve_triangular(root, jnp.eye(len(root), dtype=dtype), lower=True).T
+
     def agent(self, reward: Any, rationality: Any = None) -> SoftSolution:
         """Soft-optimal agent for rewards (..., point), times a rationality that broadcasts with them."""
         times = self.rationality if rationality is None else rationality
         shape = (*reward.shape[:-1], self.mdp.num_states, *(self.features.shape[1:-1] or (1,)))
         return soft_values(self.mdp, (times * reward).reshape(shape), pairs=self.features.ndim == 3)
+
+    def count_log_likelihood(
+        self, reward: Array, counts: Array, rationality: Any = None
+    ) -> Float[Array, "*batch"]:
+        """Log likelihood (...) of counts (..., state, action) under rewards (..., point) and one rationality."""
+        acted = (self.rationality if rationality is None else rationality) * reward
+        if reward.ndim == 1 or self.mdp.num_states <= TOGETHER_AT_MOST:
+            return self._count_log_likelihood(acted, counts)
+        # One after the other, since policies of all draws would take more memory than everything else.
+        one = jax.checkpoint(self._count_log_likelihood)
+        if counts.ndim == 2:
+            return jax.lax.map(lambda r: one(r, counts), acted)
+        each = jax.lax.map(
+            lambda x: jax.lax.map(lambda r: one(r, x[1]), x[0]), (jnp.moveaxis(acted, -2, 0), counts)
+        )
+        return jnp.moveaxis(each, 0, -1)
+
+    def _count_log_likelihood(self, acted: Array, counts: Array) -> Array:
+        log_policy = self.agent(acted, 1).log_policy
+        return jnp.sum(jnp.where(counts > 0, counts * jnp.where(counts > 0, log_policy, 0), 0), (-2, -1))
 
     def __call__(self, demonstrations: Any = None, *, condition: bool = True) -> None:
         """Sample hyper-parameters and rewards, and demonstrations given them.

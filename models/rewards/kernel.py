@@ -26,6 +26,7 @@ __all__ = [
     "conditional_sd",
     "covariance",
     "cross_covariance",
+    "jittered",
     "root",
     "white_share",
     "whitened_cross",
@@ -82,10 +83,15 @@ def _distances(features: Array, others: Array, relevance: Array) -> Array:
     return jnp.maximum(squares - 2 * jnp.matmul(weighted, others.T, precision="highest"), 0)
 
 
+def jittered(matrix: Float[Array, "point point"], scale: Any) -> Float[Array, "point point"]:
+    """A covariance with `scale` on its diagonal, and a little more, so that it has a Cholesky factor."""
+    slack = JITTER * len(matrix) * jnp.finfo(matrix.dtype).eps * scale
+    return matrix + slack * jnp.eye(len(matrix), dtype=matrix.dtype)
+
+
 def root(matrix: Float[Array, "point point"], scale: Any) -> Float[Array, "point point"]:
     """Cholesky factor of a covariance with `scale` on its diagonal."""
-    slack = JITTER * len(matrix) * jnp.finfo(matrix.dtype).eps * scale
-    return jnp.linalg.cholesky(matrix + slack * jnp.eye(len(matrix), dtype=matrix.dtype))
+    return jnp.linalg.cholesky(jittered(matrix, scale))
 
 
 def conditional_map(

@@ -44,9 +44,9 @@ _EXPORTS = {
     ),
     "ethogram.inference.refresh": ("refresh_posterior",),
     "ethogram.inference.rewards": (
-        "RewardGuide",
         "fit_max_entropy",
         "fit_reward",
+        "levine_map",
         "predict_reward",
         "transfer_reward",
     ),

@@ -25,7 +25,7 @@ def written(problem):
 
 def test_states_actions_probabilities_and_rewards(problem, written):
     assert written.rewards.shape == (16, 5)
-    assert written.mdp.action_names[0] == "nothing" and written.mdp.action_names[-1] == "reboot___c1"
+    assert written.mdp.action_names[0] == "nothing" and written.mdp.action_names[-1] == "reboot___c4"
     table = np.asarray(written.mdp.transitions.probabilities)
     for state, action in ((3, 0), (9, 2), (0, 4)):
         chances, reward, _ = problem.program.expectations(
@@ -84,7 +84,7 @@ def test_episodes_are_demonstrations(problem, written):
 
 @pytest.mark.parametrize("count", [13, 20])
 def test_large_problems_are_refused_before_they_are_written(count):
-    with pytest.raises(ValueError, match=f"{2**count} states and {count} actions: too many to write out"):
+    with pytest.raises(ValueError, match=f"{2**count} states and {count} actions.*: too many to write out"):
         enumerate_problem(sysadmin(count))
 
 

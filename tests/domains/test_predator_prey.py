@@ -12,13 +12,12 @@ from matplotlib.figure import Figure
 from scipy import stats
 
 from ethogram.domains import predator_prey
+from ethogram.domains.predator_prey import PredatorPreyWorld
 from ethogram.models.data.trajectories import check
 
 SHIPPED = "predator_prey/predprey_7x7_sim.npz"
 ORDERS = np.array(list(itertools.permutations(range(5))))
 quick = settings(max_examples=25, deadline=None, derandomize=True)
-
-carry_out = jax.jit(predator_prey.carry_out, static_argnames="size")
 
 
 def moved_in_order(cells, actions, order, size):
@@ -72,8 +71,7 @@ def turns(draw):
 @given(turns())
 def test_a_turn_follows_the_rules(turn):
     cells, actions, order, size = turn
-    with jax.numpy_rank_promotion("raise"):
-        after = np.asarray(carry_out(cells, actions, order, size=size))
+    (after,) = predator_prey.carry_out(cells[None], actions[None], order[None], size)
     np.testing.assert_array_equal(after, moved_in_order(cells, actions, order, size))
     assert len({tuple(cell) for cell in after}) == 5
     targets = (cells + predator_prey.MOVES[actions]) % size
@@ -84,27 +82,33 @@ def test_a_turn_follows_the_rules(turn):
 def test_a_line_moves_on_only_when_the_first_goes_first():
     cells = np.array([[3, 1], [3, 2], [3, 3], [3, 4], [0, 0]])
     east = np.array([3, 3, 3, 3, 0])
-    forwards = carry_out(cells, east, np.array([3, 2, 1, 0, 4]), size=7)
-    backwards = carry_out(cells, east, np.array([0, 1, 2, 3, 4]), size=7)
+    orders = np.array([[3, 2, 1, 0, 4], [0, 1, 2, 3, 4]])
+    forwards, backwards = predator_prey.carry_out(np.stack([cells] * 2), np.stack([east] * 2), orders, 7)
     np.testing.assert_array_equal(forwards[:4], cells[:4] + np.array([[0, 1]]))
     np.testing.assert_array_equal(backwards[:4], cells[:4] + np.array([[0, 0], [0, 0], [0, 0], [0, 1]]))
 
 
 def test_chance_is_fair():
-    chance = predator_prey.sample_chance(jax.random.key(3), 2000, 3, horizon=20, prey_stay=0.4)
-    start, roles, prey, orders = (np.asarray(part) for part in chance)
-    assert start.shape == (2000, 5, 2) and prey.shape == (2000, 20)
-    cells = start @ [3, 1]
+    """First cells, roles and the prey's moves are uniform, and so is who moves first among two that want one cell."""
+    _, games = predator_prey.simulate(jax.random.key(3), 2000, 3, horizon=1, prey_stay=0.4)
+    cells = games.positions[:, 0] @ [3, 1]
     assert all(len(set(row)) == 5 for row in cells.tolist())
     for agent in range(5):
         assert stats.chisquare(np.bincount(cells[:, agent], minlength=9)).pvalue > 1e-3
-    for permutations, size in ((roles, 4), (orders.reshape(-1, 5), 5)):
-        distinct, count = np.unique(permutations, axis=0, return_counts=True)
-        assert len(distinct) == math.factorial(size)
-        np.testing.assert_array_equal(np.sort(distinct, axis=1), np.tile(np.arange(size), (len(distinct), 1)))
-        assert stats.chisquare(count).pvalue > 1e-3
-    expected = prey.size * np.array([0.4, 0.15, 0.15, 0.15, 0.15])
-    assert stats.chisquare(np.bincount(prey.ravel(), minlength=5), expected).pvalue > 1e-3
+    distinct, count = np.unique(games.roles.reshape(-1, 4), axis=0, return_counts=True)
+    assert len(distinct) == math.factorial(4) and stats.chisquare(count).pvalue > 1e-3
+    expected = 2000 * np.array([0.4, 0.15, 0.15, 0.15, 0.15])
+    assert stats.chisquare(np.bincount(games.actions[:, 0, 4], minlength=5), expected).pvalue > 1e-3
+    world = PredatorPreyWorld(7, prey_stay=1.0)
+    state = np.repeat([[[0, 0], [0, 2], [5, 5], [5, 6], [3, 3]]], 2000, 0)
+    after, _ = world.step(np.random.default_rng(0), state, np.repeat([[3, 4, 0, 0]], 2000, 0))
+    first = (after[:, 0] == [0, 1]).all(1)
+    assert (first ^ (after[:, 1] == [0, 1]).all(1)).all() and stats.binomtest(
+        int(first.sum()), 2000
+    ).pvalue > 1e-3
+    _, orders = world.draw_chance(np.random.default_rng(0), 2000, 10)
+    distinct, count = np.unique(orders.reshape(-1, 5), axis=0, return_counts=True)
+    assert len(distinct) == math.factorial(5) and stats.chisquare(count).pvalue > 1e-3
 
 
 @pytest.mark.parametrize("size", [3, 7])
@@ -112,8 +116,8 @@ def test_captured_means_all_four_slots(size):
     prey = np.array([[0, size - 1]])
     slots = (prey + predator_prey.SLOTS) % size
     for order in itertools.permutations(range(4)):
-        assert predator_prey.captured(np.vstack([slots[list(order)], prey]), size)
-    assert not predator_prey.captured(np.vstack([slots[:3], (prey + 1) % size, prey]), size)
+        assert predator_prey.captured(np.vstack([slots[list(order)], prey])[None], size).all()
+    assert not predator_prey.captured(np.vstack([slots[:3], (prey + 1) % size, prey])[None], size).any()
 
 
 def test_fresh_games_keep_the_rules(fresh):
@@ -176,14 +180,6 @@ def test_own_policies_and_settings_are_played():
     assert not games.captured.any()
 
 
-def test_double_precision_gives_the_same_games(fresh):
-    with jax.enable_x64(True):
-        data, games = predator_prey.simulate(jax.random.key(0), 500)
-    for double, single in zip(games, fresh[1], strict=True):
-        np.testing.assert_array_equal(double, single)
-    assert data.lengths.dtype == np.int32 and data.observations.dtype == np.int32
-
-
 @pytest.mark.parametrize(
     "change, words",
     [
@@ -238,15 +234,10 @@ def test_a_discount_outside_its_range_is_named(discount):
 
 
 def test_symbols_code_cell_and_move():
-    positions = np.full((1, 3, 5, 2), -1)
-    positions[0, 0] = [[0, 0], [1, 1], [2, 3], [6, 6], [1, 0]]
-    positions[0, 1] = positions[0, 0]
-    actions = np.full((1, 2, 5), -1)
-    actions[0, 0] = [0, 1, 2, 3, 4]
-    code = predator_prey.symbols(positions, actions)
+    positions = np.array([[[0, 0], [1, 1], [2, 3], [6, 6], [1, 0]]])
+    code = PredatorPreyWorld().role_features(positions, np.array([[0, 1, 2, 3]]))
     cells = np.array([6 * 7 + 0, 0 * 7 + 1, 1 * 7 + 3, 5 * 7 + 6])
     np.testing.assert_array_equal(code[0, :, 0], 5 * cells + [0, 1, 2, 3])
-    np.testing.assert_array_equal(code[0, :, 1], -1)
 
 
 def test_trajectories_are_one_sequence_a_predator(fresh):

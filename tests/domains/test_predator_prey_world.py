@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ethogram.domains import predator_prey
-from ethogram.domains.predator_prey_world import PredatorPreyExperts, PredatorPreyWorld
+from ethogram.domains.predator_prey import PredatorPreyExperts, PredatorPreyWorld
 from ethogram.inference.imitation import role_trajectories
 
 SIZE = 5
@@ -30,7 +30,7 @@ class FixedOrder(np.random.Generator):
         return self.prey[:, None]
 
     def permuted(self, agents, axis):
-        return self.order
+        return self.order[:, None]
 
 
 def test_a_step_follows_the_rules_of_the_games():

@@ -15,8 +15,8 @@ import ethogram
 from ethogram.fits import fit_object, systems
 from ethogram.inference.conjugate import gibbs_draws
 from ethogram.inference.conjugate.ascent import Ascended, Ascent
-from ethogram.inference.rewards import RewardFit, RewardPosterior
-from ethogram.inference.rewards.gaussian import free_hypers
+from ethogram.inference.rewards import RewardFit, RewardPosterior, Status
+from ethogram.inference.rewards.hyper_parameters import free_sizes
 
 ROOT = Path(__file__).resolve().parents[2]
 GENERATED = {"__pycache__", "build", "dist", "site", "tour"}
@@ -71,10 +71,12 @@ def starts_only(monkeypatch):
     def moved(self, state, model_args, model_kwargs):
         return state._replace(z=jax.tree.map(lambda x: x + 0.01, state.z), i=state.i + 1)
 
-    def prior_of_reward(search, *settings):
-        count, hyper = search.model.num_white, np.zeros(sum(free_hypers(search.model).values()))
-        posterior = RewardPosterior(search.model, np.zeros(count), np.eye(count), hyper, hyper)
-        return RewardFit(posterior, -3.0, 0.1, -3.0, np.array([-3.0]), -2.0, True, 0, 0.0)
+    def prior_of_reward(key, model, *settings):
+        count, hyper = model.num_white, np.zeros((1, sum(free_sizes(model).values())))
+        posterior = RewardPosterior(
+            model, np.zeros((1, 1, count)), np.eye(count)[None, None], hyper, np.zeros(1)
+        )
+        return RewardFit(posterior, -3.0, 0.1, -3.0, np.array([-3.0]), -2.0, Status.CONVERGED, 0, 0.0)
 
     def make_short(self, sampler, *, num_warmup, num_samples, **settings):
         make(self, sampler, num_warmup=min(num_warmup, 10), num_samples=min(num_samples, 20), **settings)
@@ -85,7 +87,7 @@ def starts_only(monkeypatch):
     monkeypatch.setattr(Ascent, "__call__", stop_at_once)
     for kernel in (HMC, ethogram.PXDA):
         monkeypatch.setattr(kernel, "sample", moved)
-    monkeypatch.setattr(sys.modules[ethogram.fit_reward.__module__], "nested_fit", prior_of_reward)
+    monkeypatch.setattr(sys.modules[ethogram.fit_reward.__module__], "_fit_by_steps", prior_of_reward)
     monkeypatch.setattr(MCMC, "__init__", make_short)
     hasty = {"time_limit": 0.001, "num_restarts": 4}
     monkeypatch.setattr(ethogram, "SogbofaPolicy", lambda *given, **more: policy(*given[:2], **hasty, **more))

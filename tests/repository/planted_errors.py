@@ -152,14 +152,14 @@ PLANTED = (
             "_distances(features, others, relevance) - 0.5 * noise * jnp.sum(relevance))",
             "models/rewards/test_gp_irl.py models/rewards inference/rewards"),
     # the density of the hyper-parameters in place of that of their logarithms
-    Planted("hyper_jacobian", "rewards", "inference/rewards/gaussian.py",
+    Planted("hyper_jacobian", "rewards", "inference/rewards/hyper_parameters.py",
             "total = jnp.sum(log_hyper, -1)",
             "total = jnp.zeros(log_hyper.shape[:-1], log_hyper.dtype)",
             "inference/rewards/test_reward_gradients.py inference/rewards"),
     # all steps of a search have the same draws (key reused)
-    Planted("draws_of_every_step", "rewards", "inference/rewards/natural_steps.py",
-            "state = state._replace(key=key, step=state.step + 1)",
-            "state = state._replace(step=state.step + 1)",
+    Planted("draws_of_every_step", "rewards", "inference/rewards/gaussian_vi.py",
+            "numpy_generator(key, state.steps)",
+            "numpy_generator(key)",
             "inference/rewards/test_fit_settings.py inference/rewards"),
     # shares of traces beside shares of steps
     Planted("first_states_per_trace", "rewards", "inference/rewards/max_entropy.py",

@@ -11,7 +11,7 @@ from ethogram.inference.convergence import convergence, warn_of_convergence
 from ethogram.inference.sampled_posterior import SampledPosterior
 from ethogram.models.arguments import require_number
 
-__all__ = ["estimates", "exported_entries"]
+__all__ = ["entries_of", "estimates", "exported_entries"]
 
 AUXILIARY = ("_white", "_free", "_vector", "sticks")
 """Parts of the names of sites that parametrise others."""
@@ -52,7 +52,11 @@ def exported_entries(fit: Any, **options: Any) -> tuple[list[str], np.ndarray]:
 
     Options are those of `to_arviz`.
     """
-    posterior = fit.to_arviz(**options).posterior
+    return entries_of(fit.to_arviz(**options).posterior)
+
+
+def entries_of(posterior: Any) -> tuple[list[str], np.ndarray]:
+    """Names and draws of the numbers of an exported posterior, without sites that another one implies."""
     implied = {name for site, others in IMPLIED.items() if site in posterior for name in others}
     shown = {
         str(name): values

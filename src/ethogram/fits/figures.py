@@ -151,18 +151,20 @@ def draw_choices(fit: Any, figure: Any) -> None:
     figure.suptitle("posterior density, mean and 90 % interval", fontsize="medium")
 
 
-def draw_rewards(fit: Any, figure: Any, grid: tuple[int, int] | None = None, **shown: Any) -> None:
+def draw_rewards(
+    fit: Any, figure: Any, grid: tuple[int, int] | None = None, cell_noise: bool = False, **shown: Any
+) -> None:
     """Maps of the rewards of a grid world, else intervals; with relevances of the features, or intents over time."""
     if shown and not fit.model.switches:
-        raise TypeError(f"a figure of one reward takes grid=, and no {', '.join(shown)}")
-    names, values = _reward_draws(fit)
+        raise TypeError(f"a figure of one reward takes grid= and cell_noise=, and no {', '.join(shown)}")
+    names, values = _reward_draws(fit, cell_noise)
     rewards = [at for at, name in enumerate(names) if "reward[" in name]
     places = [_inside(names[at]) for at in rewards]
     draws = values[:, rewards].reshape(len(values), -1, fit.model.num_points)  # by intent or subject
     cells, narrow = grid_cells(fit.model.mdp, grid), figure.get_figwidth() < NARROW
     of_pairs = fit.model.features.ndim > 2
     if cells is not None:  # averages over available actions where these have rewards of their own
-        available = np.asarray(fit.model.mdp.legal()) if of_pairs else True
+        available = np.asarray(fit.model.mdp.allowed_actions()) if of_pairs else True
         draws = draws.reshape(*draws.shape[:2], len(cells), -1).mean(-1, where=available)
     if fit.model.switches:
         above, below = figure.subfigures(2, 1) if narrow or cells is not None else figure.subfigures(1, 2)
@@ -215,12 +217,12 @@ def _draw_maps(draws: np.ndarray, cells: np.ndarray, figure: Any, owners: Sequen
         axes.set_axis_off()
 
 
-def _reward_draws(fit: Any) -> tuple[list[str], np.ndarray]:
+def _reward_draws(fit: Any, cell_noise: bool) -> tuple[list[str], np.ndarray]:
     """Names and draws (draw, entry) of centred rewards and relevances; one draw of an answer without any."""
     if not fit.has_draws:
         mean = fit.summary()["mean"]
         return mean.index.tolist(), (mean - mean.mean()).to_numpy()[None]
-    names, draws = fit._entries()
+    names, draws = fit._entries(cell_noise=cell_noise)
     kept = [at for at, name in enumerate(names) if name.startswith(("centred_reward[", "relevance["))]
     return [names[at] for at in kept], draws[..., kept].reshape(-1, len(kept))
 

@@ -94,8 +94,10 @@ class Fit:
 
         Returns
         -------
-        A pandas DataFrame, one row per parameter. Of a variational fit, whose draws are independent, ess and r_hat are
-        NaN; of an assignment, one row per MAP variable. Relevances of a `GPIRL` that are uncertain are there by their
+        A pandas DataFrame, one row per parameter; rewards are functions of features, without the noise of single
+        states, which draws and exports have. Of a variational fit, whose draws are independent, ess and r_hat are
+        NaN; of an assignment, one row per MAP variable. That of an imitation begins with ``failure``, the probability
+        that a fresh game of the last round fails. Relevances of a `GPIRL` that are uncertain are there by their
         logarithms, as ``log_relevance[...]``: their tails are too heavy for means. Mean and sd are infinite where a few
         draws decide them: the mean lies outside the central 99 %, as of a state of a frame or two.
 
@@ -317,7 +319,7 @@ class Fit:
 
         Of roles: draws of the next `steps` observations of every sequence, with the probabilities of the roles. Of
         intents, those with rewards too: probabilities (sequence, time, action) of every action given the actions before
-        it. Of choices: probabilities (decision, option). Of rewards: `ThreePolicies`. Of a query: the assignment. Of an
+        it. Of choices: probabilities (decision, option). Of rewards: `PolicySummary`. Of a query: the assignment. Of an
         imitation: the roll-outs of its policies from the first states of the demonstrations. Of a model of your own:
         as of roles where its distribution of the data has the method ``forecast``; else an xarray Dataset of simulated
         data (draw, sequence, ...), as long as the data, one set for each draw of the parameters.
@@ -325,7 +327,8 @@ class Fit:
         Parameters
         ----------
         data : the data of the fit where None.
-        settings : ``steps`` (10) and ``num_draws`` (100) of roles, and of models of your own.
+        settings : ``steps`` (10) and ``num_draws`` (100) of roles, and of models of your own; ``cell_noise=True`` of
+            rewards, for policies under the rewards of states with their own noise, not as a function of features.
         """
         require_taken(self, "a prediction", self._system.predict, settings)
         return self._system.predict(self, self._data(data), **settings)
@@ -362,7 +365,8 @@ class Fit:
         figure : empty matplotlib Figure to draw into; a new one of pyplot, which notebooks show, where None.
         settings : of hidden states ``window``, ``agents`` and ``by``, as of
             :func:`~ethogram.plots.role_timelines`; of rewards also ``grid``, numbers of rows and columns
-            where neither names of states, such as ``"0,3"``, nor moves say it.
+            where neither names of states, such as ``"0,3"``, nor moves say it, and ``cell_noise=True`` for rewards of
+            states with their own noise.
 
         Returns
         -------

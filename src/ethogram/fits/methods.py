@@ -163,10 +163,9 @@ NUTS = SAMPLING | {
 }
 LAPLACE = {"num_samples": _count(10), "progress_bar": require_flag}
 PXDA = SAMPLING | _by_algorithm("moves", "winner")
-MODE = _by_algorithm(
+REWARD = _by_algorithm(
     "hyper", "start", "num_steps", "num_draws", "num_evaluations", "num_restarts", "tol", "checkpoint",
 )  # fmt: skip
-REWARD = _by_algorithm("prior") | MODE
 MAX_ENTROPY = _by_algorithm("features", "horizon", "penalty", "num_steps")
 QUERY = _by_algorithm("time_limit", "max_steps", "callback", "clock", "most_cells", "smoothed_score")
 
@@ -254,7 +253,7 @@ def reward_methods(model: Any, data: Any) -> Methods:
     by_name |= {
         "laplace": Method(partial(_reward, method="laplace"), REWARD),
         "map": Method(partial(_reward, method="map"), REWARD),
-        "levine": Method(partial(_reward, method="map", prior="levine"), MODE),
+        "levine": Method(_levine, _by_algorithm()),
         "max_entropy": Method(_max_entropy, MAX_ENTROPY),
     }
     reason = "a Gaussian for the reward at each node over the hyper-parameters, by variational inference"
@@ -398,12 +397,16 @@ def _px_da(key: Array, model: Any, data: Any, settings: Mapping[str, Any]) -> An
     return sample_px_da(key, model, data, **{**DEFAULTS, "num_samples": 2000, **settings})
 
 
-def _reward(
-    key: Array, model: Any, data: Any, settings: Mapping[str, Any], method: str, prior: str = "model"
-) -> Any:
+def _reward(key: Array, model: Any, data: Any, settings: Mapping[str, Any], method: str) -> Any:
     from ethogram.inference.rewards import fit_reward
 
-    return fit_reward(key, model, data, **{"method": method, "prior": prior, **settings})
+    return fit_reward(key, model, data, **{"method": method, **settings})
+
+
+def _levine(key: Array, model: Any, data: Any, settings: Mapping[str, Any]) -> Any:
+    from ethogram.inference.rewards import levine_map
+
+    return levine_map(key, model, data)
 
 
 def _max_entropy(key: Array, model: Any, data: Any, settings: Mapping[str, Any]) -> Any:

@@ -16,7 +16,7 @@ from jaxtyping import Float
 from scipy.special import logsumexp
 
 from ethogram.fits import figures, findings, methods
-from ethogram.fits.estimates import exported_entries
+from ethogram.fits.estimates import entries_of, exported_entries
 from ethogram.fits.new_data import require_free_states
 from ethogram.inference.conjugate import ConjugateResult
 from ethogram.inference.draws import flat_draws, one_chain
@@ -25,6 +25,7 @@ from ethogram.inference.sampled_posterior import SampledPosterior
 from ethogram.models.arguments import require_integer
 from ethogram.models.conjugate_model import ConjugateModel, overrides, steps_by_entry
 from ethogram.models.data import Trajectories
+from ethogram.models.numpy_generator import numpy_generator
 from ethogram.models.printing import short_repr
 from ethogram.models.quick_jit import quick_jit
 from ethogram.plots.axes import draw_intervals
@@ -244,6 +245,15 @@ def _roll_outs(fit: Any, data: Trajectories) -> Trajectories:
     return fit.result.rolled
 
 
+def _imitated_entries(fit: Any, **options: Any) -> tuple[list[str], np.ndarray]:
+    """The probability that a fresh game fails, after Jeffreys' prior, and then the entries of the role model."""
+    names, draws = exported_entries(fit, **options)
+    reached = fit.result.reached[-1]
+    failed = (~reached).sum()
+    failure = numpy_generator(fit._key).beta(failed + 0.5, len(reached) - failed + 0.5, draws.shape[:2])
+    return ["failure", *names], np.concatenate([failure[..., None], draws], axis=-1)
+
+
 def _intent_states(fit: Any, data: Trajectories) -> Any:
     from ethogram.inference.intents import infer_intents
 
@@ -317,8 +327,22 @@ def _reward_states(fit: Any, data: Any) -> Any:
     return infer_reward_intents(fit._key, fit.result, data)
 
 
-def _predict_policies(fit: Any, data: Any) -> Any:
-    from ethogram.inference.rewards import policies, predictive_agent
+def _reward_entries(fit: Any, cell_noise: bool = False, **options: Any) -> tuple[list[str], np.ndarray]:
+    """Names and draws; rewards are functions of features, or with `cell_noise` have the noise of single states too."""
+    from ethogram.inference.rewards import feature_rewards
+
+    posterior = fit.to_arviz(**options).posterior
+    if not cell_noise:
+        sites = flat_draws({str(name): np.asarray(site) for name, site in posterior.data_vars.items()})
+        rewards = np.asarray(feature_rewards(fit._key, fit.model, sites))
+        rewards = rewards - rewards.mean((*range(1 - fit.model.features.ndim, 0),), keepdims=True)
+        dims, shape = posterior["centred_reward"].dims, posterior["centred_reward"].shape
+        posterior = posterior.assign(centred_reward=(dims, rewards.reshape(shape)))
+    return entries_of(posterior)
+
+
+def _predict_policies(fit: Any, data: Any, cell_noise: bool = False) -> Any:
+    from ethogram.inference.rewards import feature_rewards, policies, predictive_agent
 
     if not fit.has_draws:
         return fit.result.policy
@@ -326,7 +350,8 @@ def _predict_policies(fit: Any, data: Any) -> Any:
         return predictive_agent(fit._key, fit.result).next_actions(data)
     draws = flat_draws(fit.draws(200).sites)
     times = draws.get("rationality", fit.model.rationality)
-    return policies(fit.model.mdp, draws["reward"], rationality=times, pairs=fit.model.features.ndim == 3)
+    rewards = draws["reward"] if cell_noise else feature_rewards(fit._key, fit.model, draws)
+    return policies(fit.model.mdp, rewards, rationality=times, pairs=fit.model.features.ndim == 3)
 
 
 def _reward_log_densities(fit: Any, data: Any, num_draws: int) -> tuple[np.ndarray, np.ndarray]:
@@ -388,6 +413,7 @@ _IMITATIONS = _ROLES._replace(
     states=_imitated_states,
     predict=_roll_outs,
     draw=figures.draw_imitation,
+    entries=_imitated_entries,
     num_states=lambda fit: fit.result.fit.posterior.model.num_roles,
 )
 
@@ -415,6 +441,7 @@ SYSTEMS: Mapping[str, System] = {
         _predict_policies,
         _reward_log_densities,
         figures.draw_rewards,
+        _reward_entries,
         num_states=lambda fit: fit.model.num_intents if fit.model.switches else 0,
         findings=findings.of_rewards,
     ),

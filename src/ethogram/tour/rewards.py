@@ -13,7 +13,7 @@ import numpy as np
 
 import ethogram
 from ethogram.domains import objectworld
-from ethogram.inference.rewards import difference_coverage
+from ethogram.inference.rewards import difference_coverage, feature_rewards
 from ethogram.models.data import Trajectories
 from ethogram.models.mdps import expected_value_difference
 from ethogram.plots import rewards as plots
@@ -36,9 +36,15 @@ def model(world: objectworld.ObjectWorld) -> ethogram.GPIRL:
     return ethogram.GPIRL(world.mdp, world.features)
 
 
+def _rewards(fit: ethogram.Fit) -> np.ndarray:
+    """Draws (draw, state) of the reward as a function of features."""
+    draws = {name: np.asarray(site)[0] for name, site in fit.draws(200).sites.items()}
+    return np.asarray(feature_rewards(jax.random.key(0), fit.model, draws))
+
+
 def truth(fit: ethogram.Fit, world: objectworld.ObjectWorld) -> list[tuple[str, str, str]]:
     """What the optimal policy of the mean reward loses, and whether intervals hold the true differences."""
-    reward = np.asarray(fit.draws(200).sites["reward"])[0]
+    reward = _rewards(fit)
     lost = float(expected_value_difference(world.mdp, world.reward, reward.mean(0)))
     unknown = float(expected_value_difference(world.mdp, world.reward, np.zeros(len(world.reward))))
     coverage = float(difference_coverage(reward, world.reward))
@@ -53,16 +59,16 @@ def truth(fit: ethogram.Fit, world: objectworld.ObjectWorld) -> list[tuple[str, 
 def draw(fit: ethogram.Fit, world: objectworld.ObjectWorld, figure: Any) -> None:
     """True reward, posterior mean with its policy, standard deviation, and coverage."""
     true, mean, spread, coverage = figure.subplots(1, 4, width_ratios=[1, 1, 1, 0.8])
-    draws = {name: np.asarray(site)[0] for name, site in fit.draws(200).sites.items()}
+    rewards, policy = _rewards(fit), fit.predict().posterior_mean
     objectworld.draw(world, true)
     true.set_title("true reward, and the objects", pad=22)
-    found = draws["reward"].mean(0)
+    found = rewards.mean(0)
     plots.reward_map(found - found.mean(), world.size, mean, label="posterior mean, centred")
-    objectworld.draw_policy(world, draws["policy"].mean(0), mean)
+    objectworld.draw_policy(world, policy, mean)
     mean.set_title("posterior mean, and policy")
     visited = np.bincount(np.asarray(fit.data.states).ravel(), minlength=len(found))
     plots.reward_map(
-        draws["centred_reward"].std(0),
+        (rewards - rewards.mean(1, keepdims=True)).std(0),
         world.size,
         spread,
         visited=visited,
@@ -72,7 +78,7 @@ def draw(fit: ethogram.Fit, world: objectworld.ObjectWorld, figure: Any) -> None
     spread.set_title("posterior sd; rings: demonstrations")
     nominal = np.linspace(0.05, 0.95, 19)
     coverage.axline((0, 0), slope=1, color="0.5", linestyle=":")
-    coverage.plot(nominal, difference_coverage(draws["reward"], world.reward, nominal), ".-")
+    coverage.plot(nominal, difference_coverage(rewards, world.reward, nominal), ".-")
     coverage.set(xlabel="nominal probability", ylabel="coverage", title="coverage of the true differences")
 
 

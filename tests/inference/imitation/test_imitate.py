@@ -188,11 +188,11 @@ def test_team_mates_are_seen_where_the_roll_out_took_them(ring):
 
     both = [Follower(), Follower()]
     start = np.array([[1, 2]])
-    rolled = rolled_from(ring.Ring(), both, np.array([[1, 0]]), start, np.array([3]))
+    rolled, reached = rolled_from(ring.Ring(), both, np.array([[1, 0]]), start, np.array([3]))
     np.testing.assert_array_equal(rolled.states[0], [[1, 2], [2, 3], [3, 4]])
     np.testing.assert_array_equal(np.concatenate(both[1].seen), [[1, 2], [2, 3], [3, 4]])
     np.testing.assert_array_equal(np.concatenate(both[0].seen), [[2, 1], [3, 2], [4, 3]])
-    assert rolled.lengths.tolist() == [3] and not rolled.reached.any()
+    assert rolled.lengths.tolist() == [3] and not reached.any()
 
 
 def test_finished_games_stop_and_others_go_on(ring):
@@ -200,8 +200,8 @@ def test_finished_games_stop_and_others_go_on(ring):
     still.table, right.table = {}, {(float(cell),): np.array([0, 0, 1.0]) for cell in range(6)}
     start = np.array([[0, 2], [0, 1]])
     roles = np.array([[0, 1], [0, 1]])
-    rolled = rolled_from(ring.Ring(), [still, right], roles, start, np.array([5, 5]))
-    assert rolled.lengths.tolist() == [1, 2] and rolled.reached.all()
+    rolled, reached = rolled_from(ring.Ring(), [still, right], roles, start, np.array([5, 5]))
+    assert rolled.lengths.tolist() == [1, 2] and reached.all()
     assert rolled.actions[:, :, 1].tolist() == [[2, 0], [2, 2]]
 
 
@@ -292,24 +292,26 @@ class Breaking:
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), ValueError("the world broke")])
 def test_a_run_that_was_cut_short_goes_on_to_the_same_result(ring, made, tmp_path, error):
     data, roles, _ = made
-    path, settings = tmp_path / "run.npz", SHORT | {"rounds": 3, "roles": "shuffled"}
+    settings = SHORT | {"rounds": 3, "roles": "shuffled"}
 
     def run(world, **more):
         return imitate(
             KEY, None, ring.Majority(2), world, data, expert=ring.RingExperts(roles), **settings, **more
         )
 
-    whole = run(Breaking(ring.Ring(), 99, None))
-    with pytest.raises(type(error)) as caught:
-        run(Breaking(ring.Ring(), 6, error), checkpoint=path)  # two resets per round
-    if isinstance(error, ValueError):
-        assert caught.value.__notes__ == ["in round 3 of 3"]
-    resumed_world = Breaking(ring.Ring(), 99, None)
-    resumed = run(resumed_world, checkpoint=path)
-    assert resumed_world.left == 97  # one round was left to do
+    whole, found = run(Breaking(ring.Ring(), 99, None)), []
+    for at in range(1, 7):  # two resets per round: of its roll-outs, and of its fresh games
+        path = tmp_path / f"{at}.npz"
+        with pytest.raises(type(error)) as caught:
+            run(Breaking(ring.Ring(), at, error), checkpoint=path)
+        if isinstance(error, ValueError):
+            assert caught.value.__notes__.pop() == f"in round {(at + 1) // 2} of 3"
+        resumed_world = Breaking(ring.Ring(), 99, None)
+        found.append(run(resumed_world, checkpoint=path))
+        assert resumed_world.left == 93 + 2 * ((at - 1) // 2)  # finished rounds are not done again
     with pytest.warns(UserWarning, match="all 3 rounds were in the checkpoint, .* trained again"):
-        again = run(Breaking(ring.Ring(), 1, AssertionError), checkpoint=path)
-    for other in (resumed, again):
+        found.append(run(Breaking(ring.Ring(), 1, AssertionError), checkpoint=path))
+    for other in found:
         for name in ("failure", "steps", "loss", "reached", "game_steps", "role", "role_probability"):
             np.testing.assert_array_equal(getattr(other, name), getattr(whole, name))
         for one, two in zip(whole.policies, other.policies, strict=True):
@@ -403,7 +405,11 @@ def test_one_way_in_gives_the_same_imitation(ring, made, model, tmp_path):
     assert [axes.get_xlabel() for axes in found.plot().axes[:2]] == ["round", "round"]
     page = found.report(tmp_path / "page.html").read_text("utf-8")
     assert "0 % of the 20 fresh games of the last of 1 rounds failed" in page
-    assert found.summary().index[0].startswith("probability[")
+    table = found.summary()
+    assert table.index[0] == "failure" and table.index[1].startswith("probability[")
+    assert table["mean"]["failure"] == pytest.approx(
+        0.5 / 21, rel=0.1
+    )  # none of 20 games, after Jeffreys' prior
     for wrong, message in (
         (lambda: found.save(tmp_path / "fit"), "policies are objects of other libraries"),
         (lambda: found.predict(data.take([0, 1])), "data is new"),

@@ -13,6 +13,7 @@ from ethogram.domains.football_scenes import motion_features
 from ethogram.inference.imitation import (
     Scenes,
     by_role,
+    centred_plays,
     constant_velocity,
     fit_linear_motion,
     imitate_motion,
@@ -189,7 +190,6 @@ def test_linear_policies_with_learned_roles_recover_the_motion_and_shuffled_ones
 @pytest.mark.slow
 def test_recurrent_policies_learn_roles_and_motion():
     scenes, roles = drawn()
-    data = sequences(scenes).centred()
     model = ethogram.RoleHMM(AGENTS, ethogram.GaussianEmission(2), exclusive="per_sequence")
     settings = {
         "horizons": (1, 3),
@@ -199,7 +199,7 @@ def test_recurrent_policies_learn_roles_and_motion():
         "learning_rate": 0.03,
         "progress_bar": False,
     }
-    result = imitate_motion(jax.random.key(0), model, scenes, data, **settings, **FEATURES)
+    result = imitate_motion(jax.random.key(0), model, scenes, **settings, **FEATURES)
     assert ethogram.align_states(roles, result.role).hamming == 0
     assert result.loss.shape == (2, 40) and result.loss[1, -1] < 0.6 * result.loss[1, 0]
     ordered = by_role(scenes, np.arange(PLAYS), result.role)
@@ -213,7 +213,7 @@ def test_recurrent_policies_learn_roles_and_motion():
         return ((rolled - true)[inside] ** 2).mean()
 
     assert error(recurrent_step, result.parameters, 6) < 0.5 * error(constant_velocity, np.zeros(AGENTS))
-    np.testing.assert_array_equal(roles_of_plays(result.fit, data, AGENTS).best, result.role)
+    np.testing.assert_array_equal(roles_of_plays(result.fit, centred_plays(scenes), AGENTS).best, result.role)
 
 
 class Stopped(Exception):
@@ -245,7 +245,7 @@ def equal(one, two):
 def test_a_run_of_learned_roles_that_was_broken_off_goes_on(tmp_path, monkeypatch):
     scenes, _ = drawn()
     model = ethogram.RoleHMM(AGENTS, ethogram.GaussianEmission(2), exclusive="per_sequence")
-    call = (jax.random.key(0), model, scenes, sequences(scenes).centred())
+    call = (jax.random.key(0), model, scenes)
     settings = {"num_steps": 3, "num_units": 2, "progress_bar": False}
     whole = imitate_motion(*call, horizons=(1, 2, 2), **settings, **FEATURES)
     path = tmp_path / "run.npz"
@@ -268,7 +268,7 @@ def test_checkpoints_resume_extend_and_refuse_what_is_not_theirs(tmp_path, monke
 
     def run(horizons, key=0, **changed):
         return imitate_motion(
-            jax.random.key(key), None, scenes, None, horizons=horizons, **(settings | changed), **FEATURES
+            jax.random.key(key), None, scenes, horizons=horizons, **(settings | changed), **FEATURES
         )
 
     whole, path = run((1, 3)), tmp_path / "run.npz"
@@ -309,38 +309,38 @@ def test_scenes_are_checked(unchecked):
     ]
     for given, message in cases:
         with pytest.raises((ValueError, TypeError), match=message):
-            learn(jax.random.key(0), None, given, None, roles="shuffled", **FEATURES)
-    with pytest.raises(ValueError, match="roles='learned' needs both"):
-        imitate_motion(jax.random.key(0), None, scenes, None, **FEATURES)
+            learn(jax.random.key(0), None, given, roles="shuffled", **FEATURES)
+    with pytest.raises(ValueError, match="model is None: roles='learned' needs a RoleHMM"):
+        imitate_motion(jax.random.key(0), None, scenes, **FEATURES)
     with pytest.raises(ValueError, match="horizons must be at least 1"):
-        imitate_motion(jax.random.key(0), None, scenes, None, roles="shuffled", horizons=(0,), **FEATURES)
+        imitate_motion(jax.random.key(0), None, scenes, roles="shuffled", horizons=(0,), **FEATURES)
     for wrong, message in [
         ({"horizons": 3}, "horizons is int: give a list"),
         ({"learning_rate": np.nan}, "learning_rate must be greater than 0, not nan"),
         ({"weight_decay": -1.0}, "weight_decay must be at least 0, not -1"),
     ]:
         with pytest.raises((ValueError, TypeError), match=message):
-            learn(jax.random.key(0), None, scenes, None, roles="shuffled", **wrong, **FEATURES)
+            learn(jax.random.key(0), None, scenes, roles="shuffled", **wrong, **FEATURES)
 
 
-def test_data_are_those_of_the_scenes(unchecked):
+def test_models_are_checked(unchecked):
     scenes, _ = drawn()
-    data, shorter = sequences(scenes), scenes._replace(lengths=scenes.lengths - 1)
-    model = ethogram.RoleHMM(AGENTS, ethogram.GaussianEmission(2), exclusive="per_sequence")
     learn = unchecked("imitate_motion").imitate_motion
-    on_globe = data.centred()._replace(metadata=ethogram.Metadata(feature_units=("degrees", "degrees")))
-    turned = scenes._replace(positions=scenes.positions[:, :, ::-1])
-    cases = [
-        (model, sequences(shorter).centred(), "data have 9 frames of play 0, the scenes 10"),
-        (model, data, r"data\.observations of play 0 are .* m from .* give data\.centred\(\)"),
-        (model, sequences(turned).centred(), r"data\.observations of play 0 are .* at time 0"),
-        (model, on_globe, "data are longitudes and latitudes in degrees, not on a plane"),
-        (model, [data], "data is list: give Trajectories"),
-        ("model", data, "model is str: give a RoleHMM"),
-    ]
-    for found, given, message in cases:
+    few = ethogram.RoleHMM(2, ethogram.GaussianEmission(2), exclusive="per_sequence")
+    for found, message in [
+        ("model", "model is str: give a RoleHMM"),
+        (few, "num_roles is 2, the scenes have 3 agents"),
+    ]:
         with pytest.raises((ValueError, TypeError), match=message):
-            learn(jax.random.key(0), found, scenes, given, **FEATURES)
+            learn(jax.random.key(0), found, scenes, **FEATURES)
+
+
+def test_the_role_model_observes_plays_about_their_centroids():
+    scenes, _ = drawn()
+    found, expected = centred_plays(scenes), sequences(scenes).centred()
+    for field in ("lengths", "observed", "agent", "group"):
+        np.testing.assert_array_equal(getattr(found, field), getattr(expected, field))
+    np.testing.assert_allclose(found.observations, expected.observations, atol=1e-5)
 
 
 def test_a_loss_that_is_not_finite_is_no_result():
@@ -348,7 +348,7 @@ def test_a_loss_that_is_not_finite_is_no_result():
     settings = {"roles": "shuffled", "num_steps": 2, "num_units": 2, "progress_bar": False}
     with pytest.raises(ValueError, match="the loss of horizon 1 is nan after 2 steps"):
         imitate_motion(
-            jax.random.key(0), None, scenes, None, horizons=(1,), learning_rate=1e200, **settings, **FEATURES
+            jax.random.key(0), None, scenes, horizons=(1,), learning_rate=1e200, **settings, **FEATURES
         )
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import jax
 import numpy as np
 import pytest
 
+from ethogram.inference.imitation import Demonstrations, imitate
 from ethogram.inference.imitation.policies import check_policy, choose_actions, fit_policy, new_policy
 
 pytest.importorskip("sklearn")
@@ -76,3 +78,20 @@ def test_errors_of_learners_are_theirs():
 
     with pytest.raises(ValueError, match="no memory"):
         fitted(Broken())
+
+
+def test_pipelines_imitate(ring):
+    _, roles, games = ring.demonstrations()
+    policy = make_pipeline(StandardScaler(), DecisionTreeClassifier())
+    result = imitate(
+        jax.random.key(0),
+        roles.ravel(),
+        policy,
+        ring.Ring(),
+        Demonstrations(*games),
+        expert=ring.RingExperts(roles),
+        rounds=2,
+        horizon=8,
+        progress_bar=False,
+    )
+    assert result.failure[-1] == 0 and not hasattr(policy[-1], "tree_")

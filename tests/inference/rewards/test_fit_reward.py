@@ -6,18 +6,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from numpyro.infer import MCMC, Trace_ELBO
+from numpyro.infer import MCMC, SVI, Trace_ELBO
+from numpyro.infer.autoguide import AutoLowRankMultivariateNormal
+from numpyro.optim import Adam
 
 import ethogram
 from ethogram.domains import small_mdps
-from ethogram.inference.rewards import natural_gradient as reward_search
+from ethogram.inference.rewards import gaussian_vi
 from ethogram.inference.rewards.fit_reward import fit_reward
+from ethogram.inference.rewards.levine import levine_map
 from ethogram.inference.rewards.predictions import (
     policies,
     predict_reward,
     transfer_reward,
 )
-from ethogram.inference.rewards.reward_guide import RewardGuide
 from ethogram.inference.rewards.reward_posterior import RewardPosterior
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.mdps.demonstrations import demonstration_counts
@@ -38,8 +40,8 @@ def three_state(**settings):
     )
 
 
-MANY = {"hyper": "variational", "num_draws": 128, "num_evaluations": 512, "progress_bar": False}
-FEW = {"hyper": "variational", "num_draws": 32, "num_evaluations": 64, "progress_bar": False}
+MANY = {"num_draws": 128, "num_evaluations": 512, "progress_bar": False}
+FEW = {"num_draws": 32, "num_evaluations": 64, "progress_bar": False}
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +53,12 @@ def fixed():
 @jax.jit
 def mapping_of(model, scale):
     return model.reward_map(scale, jnp.ones(1))
+
+
+def gaussian_of(fit):
+    """Mean and root of the one Gaussian of a fit."""
+    assert fit.posterior.latent_mean.shape[:2] == (1, 1)
+    return fit.posterior.latent_mean[0, 0], fit.posterior.latent_root[0, 0]
 
 
 def bound_by_quadrature(model, mean, root, nodes=14):
@@ -75,7 +83,7 @@ def test_natural_gradients_find_the_best_gaussian(family, fixed):
     fit = fixed
     if family == "inducing":
         fit = fit_reward(jax.random.key(0), three_state(family=family, inducing=np.arange(3)), DATA, **MANY)
-    exact = bound_by_quadrature(fit.posterior.model, fit.posterior.mean, fit.posterior.root)
+    exact = bound_by_quadrature(fit.posterior.model, *gaussian_of(fit))
     assert fit.converged and fit.elbo >= fit.laplace_elbo
     assert abs(fit.elbo - exact) < 4.5 * fit.elbo_se
     assert exact < EVIDENCE
@@ -90,10 +98,11 @@ def test_draws_of_the_posterior_have_its_moments(fixed):
     posterior = fixed.posterior
     model, drawn = posterior.model, posterior.sample(jax.random.key(1), 4000)
     weights = np.asarray(mapping_of(model, 5.0).weights)
-    covariance = weights @ posterior.root @ posterior.root.T @ weights.T
+    mean, root = gaussian_of(fixed)
+    covariance = weights @ root @ root.T @ weights.T
     rewards = np.asarray(drawn["reward"], float)
     sd = np.sqrt(np.diag(covariance))
-    assert (np.abs(rewards.mean(0) - weights @ posterior.mean) < 5 * sd / np.sqrt(4000)).all()
+    assert (np.abs(rewards.mean(0) - weights @ mean) < 5 * sd / np.sqrt(4000)).all()
     assert (np.abs(rewards.std(0) / sd - 1) < 5 / np.sqrt(8000)).all()
     np.testing.assert_allclose(drawn["policy"].sum(-1), 1, atol=1e-5)
     np.testing.assert_allclose(np.asarray(drawn["centred_reward"]).mean(-1), 0, atol=1e-5)
@@ -118,8 +127,8 @@ def test_draws_do_not_lose_what_was_learned_in_double_precision(family):
         np.linalg.solve(precision, 20 * weights.T @ np.sin(features[:, 0])),
         np.linalg.inv(precision),
     )
-    nothing = np.zeros(0)
-    posterior = RewardPosterior(model, mean, np.linalg.cholesky(chosen), nothing, nothing)
+    parts = mean[None, None], np.linalg.cholesky(chosen)[None, None], np.zeros((1, 0)), np.zeros(1)
+    posterior = RewardPosterior(model, *parts)
     drawn = posterior.sample(jax.random.key(1), 4000)
     rest = np.zeros((40, 40)) if mapping.noise is None else np.asarray(mapping.noise)
     covariance = weights @ chosen @ weights.T + rest @ rest.T
@@ -162,30 +171,27 @@ def test_as_many_actions_as_states_and_draws_are_no_rewards_of_pairs():
         values = np.logaddexp.reduce(ahead, -1)
     np.testing.assert_allclose(there.policy, np.exp(ahead - values[..., None]), atol=1e-5)
     three = policies(world, one["reward"], rationality=2.0)
-    np.testing.assert_allclose(three.mean, np.asarray(drawn["policy"])[:, 0].mean(0), atol=1e-5)
+    np.testing.assert_allclose(three.posterior_mean, np.asarray(drawn["policy"])[:, 0].mean(0), atol=1e-5)
 
 
 @pytest.mark.slow
-def test_bounds_of_numpyro_are_ours():
-    """At one Gaussian and known hyper-parameters, in w and in the rewards: -ELBO of SVI within 4.5 errors."""
+def test_numpyros_guide_of_low_rank_is_the_papers_family():
+    """N(m, BB' + D^2) over whitened rewards: the bound of SVI is that by quadrature, within 4.5 errors."""
     with jax.enable_x64(True):
-        model = three_state(family="inducing", inducing=np.arange(3))
-        mean, root = np.array([0.2, 0.5, -0.3]), np.array([[0.9, 0, 0], [0.2, 0.7, 0], [-0.1, 0.1, 0.8]])
+        model = three_state()
+        guide = AutoLowRankMultivariateNormal(model, rank=2)
+        svi = SVI(model, guide, Adam(0.02), Trace_ELBO(num_particles=1000))
+        params = svi.get_params(svi.init(jax.random.key(0), DATA))
+        factor, scale = np.array([[0.9, 0.1], [0.2, 0.7], [-0.1, 0.1]]), np.array([0.3, 0.5, 0.4])
+        mean = np.array([0.2, 0.5, -0.3])
+        # numpyro's B is in units of D: its covariance is D (B B' + I) D.
+        at = {"auto_loc": mean, "auto_cov_factor": factor / scale[:, None], "auto_scale": scale}
+        assert {name: x.shape for name, x in params.items()} == {name: x.shape for name, x in at.items()}
+        once = jax.jit(lambda key: -svi.loss.loss(key, at, model, guide, DATA))
+        found = [once(key) for key in jax.random.split(jax.random.key(0), 8)]
+        root = np.linalg.cholesky(factor @ factor.T + np.diag(scale**2))
         exact = bound_by_quadrature(model, mean, root)
-        from ethogram.models.rewards import kernel as reward_kernel
-
-        low = np.asarray(
-            reward_kernel.root(reward_kernel.covariance(model.points, 5.0, jnp.ones(1), 0.005), 5.0)
-        )
-        for whiten, at, spread in ((True, mean, root), (False, low @ mean, low @ root)):
-            guide = RewardGuide(model, whiten=whiten)
-            loss = Trace_ELBO(num_particles=1000)
-            params = {"mean": jnp.asarray(at), "root": jnp.asarray(spread)}
-            once = jax.jit(
-                lambda key, params, guide=guide, loss=loss: -loss.loss(key, params, model, guide, DATA)
-            )
-            found = [once(key, params) for key in jax.random.split(jax.random.key(0), 8)]
-            assert abs(np.mean(found) - exact) < 4.5 * np.std(found, ddof=1) / np.sqrt(8)
+    assert abs(np.mean(found) - exact) < 4.5 * np.std(found, ddof=1) / np.sqrt(8)
 
 
 def test_rewards_of_other_states_against_dense_algebra():
@@ -266,9 +272,9 @@ def test_transfer_and_policies(fixed):
     np.testing.assert_allclose(there.policy, np.exp(ahead - values[..., None]), atol=1e-5)
     both = np.stack([samples["reward"], 2 * np.asarray(samples["reward"])], 1)  # of two intents
     found = jax.tree.map(np.asarray, policies(model.mdp, both))
-    np.testing.assert_allclose(found.mean[0], np.asarray(samples["policy"]).mean(0), atol=1e-5)
-    assert set(np.unique(found.optimal)) <= {0.0, 1.0} and not np.allclose(*found.mean, atol=1e-2)
-    np.testing.assert_array_equal(*found.optimal)
+    np.testing.assert_allclose(found.posterior_mean[0], np.asarray(samples["policy"]).mean(0), atol=1e-5)
+    assert set(np.unique(found.greedy)) <= {0.0, 1.0} and not np.allclose(*found.posterior_mean, atol=1e-2)
+    np.testing.assert_array_equal(*found.greedy)
     with pytest.raises(ValueError, match=r"give features of the \(3,\) states"):
         transfer_reward(jax.random.key(2), model, samples, world, FEATURES[:2])
     with pytest.raises(ValueError, match="samples have no relevance"):
@@ -289,21 +295,22 @@ def test_the_mode_is_the_best_of_its_starts(monkeypatch):
     """A search that goes nowhere leaves the best start: the reward that says what was demonstrated, not the other."""
     model, tried = three_state(), []
 
-    def nowhere(model, mapping, rationality, counts, start):
+    def nowhere(model, counts, log_hyper, start):
         reward = np.asarray(mapping_of(model, 5.0).weights) @ start
         log_policy = np.asarray(soft_values(model.mdp, reward).log_policy)
         tried.append(start)
-        return start, float((log_policy * np.asarray(counts)).sum() - 0.5 * start @ start), True
+        log_density = float((log_policy * np.asarray(counts)).sum() - 0.5 * start @ start)
+        return gaussian_vi.PosteriorMode(start, np.eye(3), log_density, True)
 
-    monkeypatch.setattr(reward_search, "posterior_mode", nowhere)
+    monkeypatch.setattr(gaussian_vi, "posterior_mode", nowhere)
     fit = fit_reward(jax.random.key(0), model, DATA, "map", num_restarts=6, progress_bar=False)
     densities = [
-        nowhere(fit.posterior.model, None, 1.0, demonstration_counts(model.mdp, DATA), one)[1]
+        nowhere(fit.posterior.model, demonstration_counts(model.mdp, DATA), np.zeros(0), one).log_density
         for one in tried[:7]
     ]
     assert not tried[0].any() and len({one[0] for one in tried[:7]}) == 7
     assert fit.objective == pytest.approx(max(densities), rel=1e-4)
-    np.testing.assert_array_equal(fit.posterior.mean, tried[int(np.argmax(densities))])
+    np.testing.assert_array_equal(fit.posterior.latent_mean[0, 0], tried[int(np.argmax(densities))])
 
 
 def test_points_have_no_spread():
@@ -317,8 +324,8 @@ def test_points_have_no_spread():
 def test_levines_objective_and_policy_against_dense_algebra(rationality):
     """At what was found: the objective as printed, and the policy of a reward that acts as it was learned."""
     model = three_state(rationality=rationality)
-    fit = fit_reward(jax.random.key(0), model, DATA, method="map", prior="levine", progress_bar=False)
-    u, scale, relevance = fit.posterior.mean, *np.exp(fit.posterior.log_hyper)
+    fit = levine_map(jax.random.key(0), model, DATA)
+    u, scale, relevance = fit.u, fit.scale, fit.relevance
     every, points = np.arange(1.0, 4.0), np.array([1.0, 3.0])
     gap = points[:, None] - points
     inner = scale * np.exp(-0.5 * relevance * gap**2 - 0.005 * relevance * (gap != 0))
@@ -333,8 +340,9 @@ def test_levines_objective_and_policy_against_dense_algebra(rationality):
     prior = -0.5 * u @ np.linalg.solve(inner, u) - 0.5 * np.linalg.slogdet(2 * np.pi * inner)[1]
     objective = told + prior - np.log1p(relevance) - 0.5 * (np.linalg.inv(inner) ** 2).sum()
     np.testing.assert_allclose(fit.objective, objective, rtol=1e-8)
-    drawn = fit.posterior.sample(jax.random.key(0), 5)
-    np.testing.assert_allclose(np.asarray(drawn["policy"])[4], np.exp(log_policy), atol=1e-5)
+    np.testing.assert_allclose(fit.reward, reward, rtol=1e-8)
+    drawn = fit.draws_for_export(jax.random.key(0), 5)
+    np.testing.assert_allclose(np.asarray(drawn.sites["policy"])[0, 4], np.exp(log_policy), atol=1e-5)
 
 
 @pytest.mark.slow
@@ -361,3 +369,27 @@ def test_what_was_learned_goes_to_arviz(fixed):
     )
     assert np.asarray(tree.posterior_predictive["demonstrations"]).shape == (1, 20, 2, 1, 2)
     np.testing.assert_array_equal(tree.fit_stats["elbo"], fixed.trace)
+
+
+@pytest.mark.parametrize("inducing", [None, np.array([0, 2])])
+def test_means_are_those_of_the_function_of_features(inducing):
+    """E f(x) of the states' own features by dense algebra; with the noise of cells what the map gives."""
+    features = np.array([[0.0, 1.0], [0.5, -1.0], [2.0, 0.3]])
+    with jax.enable_x64(True):
+        hypers = {"scale_prior": 3.0, "relevance_prior": np.array([0.5, 20.0]), "noise": 0.02}
+        family = {} if inducing is None else {"family": "inducing", "inducing": inducing}
+        model = GPIRL(small_mdps.three_state(), features, **family, **hypers)
+        white = np.array([0.3, -1.0, 0.8])[: model.num_white]
+        parts = white[None, None], np.eye(len(white))[None, None], np.zeros((1, 0)), np.zeros(1)
+        posterior = RewardPosterior(model, *parts)
+        found, cells = posterior.mean(), posterior.mean(cell_noise=True)
+    apart = ([0.5, 20.0] * (features[:, None] - features) ** 2).sum(-1)
+    smooth = 3 * np.exp(-0.5 * apart - 0.02 * 20.5)
+    at = np.arange(3) if inducing is None else inducing
+    kernel = np.where(np.eye(len(at)), 3.0, smooth[np.ix_(at, at)])
+    rewards = np.linalg.cholesky(kernel) @ white
+    expected = smooth[:, at] @ np.linalg.solve(kernel, rewards)
+    np.testing.assert_allclose(found["reward"], expected, rtol=1e-6)
+    np.testing.assert_allclose(cells["reward"], rewards if inducing is None else expected, rtol=1e-6)
+    policy = np.asarray(soft_values(model.mdp, expected).policy)
+    np.testing.assert_allclose(found["policy"], policy, atol=1e-5)

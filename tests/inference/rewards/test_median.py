@@ -6,7 +6,7 @@ import warnings
 
 import numpyro.distributions as dist
 
-from ethogram.inference.rewards.natural_gradient import _median
+from ethogram.inference.rewards.hyper_parameters import _median
 
 
 def test_a_package_that_warns_when_it_is_imported_is_not_noticed(tmp_path, monkeypatch):

@@ -157,18 +157,18 @@ def test_legal_actions_are_a_subset_of_the_available_ones():
     next_state, _ = tables(6, 3, 2)
     mask = np.array([[True, True], [True, False], [True, True]])
     world = MDP.deterministic(next_state, action_mask=mask)
-    assert MDP.deterministic(next_state).legal().all() and (world.legal() == mask).all()
+    assert MDP.deterministic(next_state).allowed_actions().all() and (world.allowed_actions() == mask).all()
     fewer = [[True, False], [True, False], [False, True]]
-    assert world.legal(fewer).tolist() == fewer
+    assert world.allowed_actions(fewer).tolist() == fewer
     every = np.ones((3, 2), bool)
     with pytest.raises(
         ValueError, match=r"legal\[1, 1\] is True at decision 2, but that action is not available"
     ):
-        world.legal(every, [0, 2, 1, 1])
+        world.allowed_actions(every, [0, 2, 1, 1])
     with pytest.raises(ValueError, match=r"legal\[1, 1\] is True, but"):
-        world.legal(every)
+        world.allowed_actions(every)
     with pytest.raises(ValueError, match=r"legal is int64 \(3, 2\): give booleans \(3, 2\)"):
-        world.legal(every.astype(int))
+        world.allowed_actions(every.astype(int))
 
 
 def test_the_world_of_one_state_is_a_world():

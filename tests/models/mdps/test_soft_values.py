@@ -262,6 +262,24 @@ def test_what_has_not_converged_says_so_and_is_no_policy():
         soft_policy(world, np.full(6, 1e308))
 
 
+def test_the_status_tells_the_limit_of_rounding_from_the_tolerance():
+    """Errors of single precision are those of NumPy in double: of a corridor that few states leave at once."""
+    state = np.arange(90)
+    ways = np.stack([np.maximum(state - 1, 0), np.minimum(state + 1, 89)], 1)
+    reward = 1000 * np.random.default_rng(32).normal(size=90)
+    world = MDP.deterministic(ways, discount=0.9999)
+    assert soft_values(world, reward / 1000).status == Status.CONVERGED
+    with jax.enable_x64(False):
+        single = MDP.deterministic(ways, discount=0.9999)
+        found, large = (soft_values(single, (reward / by).astype(np.float32)) for by in (1000, 1))
+    policy = reference(np.eye(90)[ways], reward[:, None].repeat(2, 1) / 1000, 0.9999)[2]
+    assert found.status == Status.ROUNDED and found.converged
+    assert np.abs(found.policy - policy).max() < 0.02
+    assert large.status == Status.IMPRECISE and not large.converged
+    with pytest.raises(RuntimeError, match=r"rounding changes them by over 0\.02; set jax_enable_x64"):
+        require_converged("soft_values", large)
+
+
 def test_an_end_is_a_state_with_one_action():
     """With all four, it would be worth ln 4 / (1 - 0.95) = 27.7, for being unable to choose."""
     random = np.random.default_rng(26)
@@ -303,10 +321,13 @@ def test_rows_that_miss_one_by_rounding_are_told_from_those_that_miss_it():
 
 
 def test_nothing_is_compiled_twice(compilations):
-    reward = np.linspace(0, 1, 6)
-    soft_values(MDP.dense(chances(30, 6, 3), discount=0.9), reward)
+    """And the first call compiles one program."""
+    reward, world = np.linspace(0, 1, 7), MDP.dense(chances(30, 7, 5), discount=0.9)
     del compilations[:]
-    soft_values(MDP.dense(chances(31, 6, 3), discount=0.5), reward + 1, tol=1e-6, max_steps=7)
+    soft_values(world, reward)
+    assert len(compilations) == 1
+    del compilations[:]
+    soft_values(MDP.dense(chances(31, 7, 5), discount=0.5), reward + 1, tol=1e-6, max_steps=7)
     assert not compilations
 
 

@@ -11,7 +11,7 @@ import ethogram
 from ethogram import fits
 from ethogram.domains import diagnosis
 from ethogram.fits.fit_object import Fit
-from ethogram.inference.rewards import RewardFit, RewardPosterior
+from ethogram.inference.rewards import RewardFit, RewardPosterior, Status
 from ethogram.inference.sampled_posterior import SampledPosterior
 from ethogram.models.data import Metadata
 from ethogram.models.mdps import MDP
@@ -54,9 +54,9 @@ def people(decisions):
 def rewards():
     corridor = MDP.deterministic([[0, 1], [0, 2], [1, 2]], discount=0.9)
     model = ethogram.GPIRL(corridor, [[0.0], [1.0], [2.0]], scale_prior=5.0, relevance_prior=1.0)
-    none = np.zeros(0)
-    posterior = RewardPosterior(model, np.array([-1.0, 0.0, 1.5]), 0.5 * np.eye(3), none, none, "laplace")
-    result = RewardFit(posterior, -3.0, 0.1, -3.0, np.array([-3.0]), -2.0, True, 0, 0.0)
+    mean, root = np.array([[[-1.0, 0.0, 1.5]]]), 0.5 * np.eye(3)[None, None]
+    posterior = RewardPosterior(model, mean, root, np.zeros((1, 0)), np.zeros(1), "laplace")
+    result = RewardFit(posterior, -3.0, 0.1, -3.0, np.array([-3.0]), -2.0, Status.CONVERGED, 0, 0.0)
     return Fit(model, np.array([[0, 3], [0, 3], [0, 3]]), "laplace", "", result, 1.0, KEY)
 
 

@@ -13,6 +13,7 @@ import pytest
 import xarray
 from matplotlib.figure import Figure
 from matplotlib.text import Text
+from scipy import stats
 from scipy.special import log_ndtr, logsumexp
 from scipy.stats import multivariate_normal
 
@@ -330,7 +331,7 @@ def test_choices_are_predicted_scored_and_summarised(choices, decisions):
 
 def test_rewards_have_policies_and_scores_of_counts(rewards):
     found = rewards.predict()
-    assert found.optimal.argmax(1).tolist() == [1, 1, 1]
+    assert found.greedy.argmax(1).tolist() == [1, 1, 1]
     score = rewards.score()
     assert score.counts.tolist() == [3, 3, 3] and score.total < 0
     visited = rewards.score(
@@ -369,7 +370,9 @@ def test_an_answer_leaves_for_arviz_without_chains(answer):
 def test_uncertain_relevances_are_told_by_their_logarithms(rewards):
     """Of log-normal draws about 1 with a deviation of 2, whose mean as such is exp(3), within five errors."""
     model = dataclasses.replace(rewards.model, relevance_prior=dist.LogNormal(0.0, 1.0))
-    posterior = RewardPosterior(model, np.zeros(3), np.eye(3), np.ones(1), np.full(1, 2.0))
+    nodes = 1 + 2 * stats.norm.ppf((np.arange(2000) + 0.5) / 2000)
+    means, roots = np.zeros((2000, 1, 3)), np.tile(np.eye(3), (2000, 1, 1, 1))
+    posterior = RewardPosterior(model, means, roots, nodes[:, None], np.full(2000, -np.log(2000)))
     table = Fit(model, rewards.data, "natural_gradient", "", posterior, 0.0, jax.random.key(0)).summary()
     assert "relevance[0]" not in table.index and table.loc["scale", "sd"] == 0
     assert abs(table.loc["log_relevance[0]", "mean"] - 1) < 5 * 2 / np.sqrt(1000)

@@ -59,7 +59,7 @@ def test_methods_find_what_the_posteriors_here_have(name, method, settings, requ
         ("people", "nuts", {"centred": True}, {"non_centred": ()}),
         ("rewards", "auto", {}, {"method": "natural_gradient"}),
         ("rewards", "laplace", {}, {"method": "laplace"}),
-        ("rewards", "levine", {}, {"method": "map", "prior": "levine"}),
+        ("rewards", "levine", {}, {}),
     ],
 )
 def test_methods_reach_their_algorithms(name, method, settings, expected, request, monkeypatch):
@@ -80,6 +80,7 @@ def test_methods_reach_their_algorithms(name, method, settings, expected, reques
         (methods, "run_chains"),
         (px_da_chains, "sample_px_da"),
         (ethogram.inference.rewards, "fit_reward"),
+        (ethogram.inference.rewards, "levine_map"),
     ):
         monkeypatch.setattr(module, name, stopped(getattr(module, name)))
     with pytest.raises(InterruptedError):

@@ -72,7 +72,7 @@ def drawn_fit(model, data, rows, rewards):
     """A fit whose four draws of centred rewards are equal."""
     table = pandas.DataFrame({"mean": rewards, "lower": rewards, "upper": rewards}, rows)
     fit = SimpleNamespace(model=model, data=data, has_draws=True, state_names=(), summary=lambda: table)
-    fit._entries = lambda: (rows, np.tile(rewards, (1, 4, 1)))
+    fit._entries = lambda **_: (rows, np.tile(rewards, (1, 4, 1)))
     return fit
 
 
