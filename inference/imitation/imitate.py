@@ -50,7 +50,7 @@ from ethogram.inference.imitation.world import (
     take,
 )
 from ethogram.inference.roles.assignment import infer_roles
-from ethogram.models.arguments import read_array, require_integer, require_key, warn_user
+from ethogram.models.arguments import read_array, require_flag, require_integer, require_key, warn_user
 from ethogram.models.conjugate_model import ConjugateModel
 from ethogram.models.data.trajectories import Metadata, Trajectories
 from ethogram.models.numpy_generator import numpy_generator
@@ -189,6 +189,7 @@ def imitate(
     check_world(world)
     if expert is not None and not callable(expert):
         raise TypeError(f"expert is {type(expert).__name__}: give a function expert(state, game)")
+    require_flag("deterministic", deterministic)
     check_policy(policy, deterministic, world.num_actions)
     games, recorded, sequences = read_demonstrations(world, data)
     model, start, held, num_roles = _read_roles(key, model_or_roles, roles, sequences)

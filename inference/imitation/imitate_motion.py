@@ -60,7 +60,10 @@ from ethogram.models.roles.role_hmm import RoleHMM
 __all__ = ["MotionResult", "fit_linear_motion", "imitate_motion", "residual_scale"]
 
 WINDOW, OVERLAP = 50, 25
-"""Frames of the pieces that plays are trained in, as in the paper."""
+"""Frames of the pieces that plays are trained in, as in the paper.
+
+Whole plays, padded to the longest, took 1.5 times the CPU seconds on 27 plays of 5 to 191 frames.
+"""
 
 STRUCTURE_STEPS, FIRST_STEPS = 50, 200
 """Iterations of the role model after a stage, and before the first one."""

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ethogram.inference import storage
-from ethogram.models.arguments import require_flag, warn_user
+from ethogram.models.arguments import warn_user
 
 __all__ = ["check_policy", "choose_actions", "describe_policy", "fit_policy", "new_policy"]
 
@@ -44,7 +44,6 @@ def _is_factory(policy: Any) -> bool:
 
 def check_policy(policy: Any, deterministic: bool, num_actions: int | None) -> None:
     """Raise TypeError unless policies can be fitted with weights and asked for actions."""
-    require_flag("deterministic", deterministic)
     made = new_policy(policy, 0)
     given = f"policy is {type(made).__name__}"
     if not callable(getattr(made, "fit", None)):
