@@ -46,6 +46,7 @@ _EXPORTS = {
     "ethogram.inference.rewards": (
         "fit_max_entropy",
         "fit_reward",
+        "fit_switching",
         "levine_map",
         "predict_reward",
         "transfer_reward",
@@ -105,6 +106,7 @@ _EXPORTS = {
     "ethogram.models.planning": ("read_rddl",),
     "ethogram.models.rewards": (
         "GPIRL",
+        "SwitchingGPIRL",
         "select_inducing_points",
     ),
     "ethogram.models.roles": ("RoleHMM",),
