@@ -89,7 +89,6 @@ def by_gaussian(
             key_fit,
             model_of(table, feature, known),
             count.astype(int),
-            hyper="variational" if known else "nested",
             num_draws=16,
             progress_bar=False,
         )

@@ -66,15 +66,14 @@ def row_of_copies(first: int, second: int, seed: int) -> dict[str, Any]:
         jax.random.key(seed),
         case.model(),
         counts,
-        hyper="variational",
         num_draws=128,
         tol=1e-3,
         progress_bar=False,
     )
     mapping = case.model().reward_map(SCALE, np.full(1, RELEVANCE))
     weights = np.asarray(mapping.weights)
-    ours = chances(case, weights @ fit.posterior.mean)
-    variance = float(((weights @ fit.posterior.root)[0] ** 2).sum())
+    ours = chances(case, weights @ fit.posterior.latent_mean[0, 0])
+    variance = float(((weights @ fit.posterior.latent_root[0, 0])[0] ** 2).sum())
     exact = posterior(case, 40)
     wanted = chances(case, exact.moments[:3])  # centred rewards have the same policy
     off = float(np.abs(ours - wanted).max())
@@ -107,8 +106,8 @@ def row_of_clique(runs: int, seed: int) -> dict[str, Any]:
     for run, (key_data, key_fit) in enumerate(keys):
         for column, kind in enumerate(KINDS):
             data = small_mdps.clique_demonstrations(key_data, kind, DECISIONS)
-            fit = fit_reward(key_fit, model, data, hyper="variational", progress_bar=False)
-            root = weights @ fit.posterior.root
+            fit = fit_reward(key_fit, model, data, progress_bar=False)
+            root = weights @ fit.posterior.latent_root[0, 0]
             found[run, column] = ((root - root.mean(0)) ** 2).sum(1).mean()
     sampled = np.array([variance_by_nuts(*keys[0], model, kind) for kind in KINDS])
     off = float(np.abs(np.log(found[0] / sampled)).max())

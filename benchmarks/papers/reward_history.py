@@ -113,7 +113,7 @@ def rewards(mdp: MDP, train: Trajectories, key: jax.Array, quick: bool) -> dict[
     )
 
     def gp(features: np.ndarray) -> Any:
-        model = GPIRL(mdp, features, family="direct")
+        model = GPIRL(mdp, features, conditional="none")
         return fit_reward(key, model, train, "laplace", hyper="fixed", progress_bar=False)
 
     def linear(k: int, own: bool) -> HistoryAgent:

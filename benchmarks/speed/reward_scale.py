@@ -114,11 +114,11 @@ def _problem(case: Case, seed: int) -> tuple[Any, GPIRL, np.ndarray]:
         "relevance_prior": np.full(world.features.shape[1], HELD["relevance"]),
     }
     if case.kind == "direct":
-        model = GPIRL(world.mdp, world.features, family="direct", **held)
+        model = GPIRL(world.mdp, world.features, conditional="none", **held)
     else:
         points = representative_points(world.features, case.num_inducing)
         columns = {"inducing": points, "conditional": case.kind}
-        model = GPIRL(world.mdp, world.features, family="inducing", **columns, **held)
+        model = GPIRL(world.mdp, world.features, **columns, **held)
     return world, model, model.counts(data)
 
 

@@ -48,7 +48,7 @@ from ethogram.models.rewards import kernel as reward_kernel
 from ethogram.models.rewards.kernel import RewardMap
 from ethogram.models.rewards.reward_settings import (
     default_relevance_prior,
-    read_family,
+    read_conditional,
     read_features_of,
     read_inducing,
     read_prior,
@@ -113,21 +113,19 @@ class GPIRL(Exportable):
     mdp : S states, A actions, a discount below 1.
     features : (state, feature), or (state, action, feature) for a reward of states and actions; default: those of
         `mdp`. A point is a state, or a pair state * A + action.
-    family : ``"direct"``, inference for the rewards of all points; or ``"inducing"``, for those of inducing points, on
-        which all others are conditioned. Default: direct up to 500 points.
-    inducing : (inducing,) integers, the inducing points; `select_inducing_points` chooses some where the demonstrations
-        go. Default: up to 200 that represent the features of all points, by `representative_points`.
+    inducing : (inducing,) integers, the points whose rewards are inferred, and on which all others are conditioned;
+        `select_inducing_points` chooses some where the demonstrations go. Default: none up to 500 points, whose rewards
+        are then inferred themselves; above, up to 200 that represent the features of all, by `representative_points`.
     conditional : covariance of the rewards given those of the inducing points: ``"full"``, or ``"independent"``, its
         diagonal, which is another prior of the reward (the fully independent training conditional of Snelson and
-        Ghahramani 2006) and takes memory linear in the number of points. Default: full up to 2000 points.
+        Ghahramani 2006) and takes memory linear in the number of points; or ``"none"``, without inducing points at any
+        number of points. Default: full up to 2000 points.
     noise : variance of every feature, > 0: states with equal features have slightly different rewards.
     scale_prior : prior of the variance of a reward: a numpyro distribution, or a fixed number.
     relevance_prior : prior of the relevances (inverse squared lengthscales), likewise, or fixed numbers (feature,).
         Default: log-normal; for more than three features the square of a half-Cauchy variable, by whose
         scale three of them are expected to matter, or half of fewer than six; it follows from their variances.
     rationality : inverse temperature, which multiplies rewards: a number, or a distribution where the scale is fixed.
-    whiten : whether rewards are sampled through standard normal variables; otherwise ``u`` and ``reward`` are sampled
-        directly.
     check_transitions : whether demonstrated transitions of probability zero are refused.
 
     Raises
@@ -155,14 +153,12 @@ class GPIRL(Exportable):
 
     mdp: Any
     features: Any = None
-    family: str | None = static_field(default=None)
     inducing: Any = None
     conditional: str | None = static_field(default=None)
     noise: Any = 0.005
     scale_prior: Any = dist.LogNormal(math.log(5.0), 1.0)
     relevance_prior: Any = None
     rationality: Any = 1.0
-    whiten: bool = static_field(default=True)
     check_transitions: bool = static_field(default=True)
 
     def __post_init__(self):
@@ -171,12 +167,11 @@ class GPIRL(Exportable):
         require_discounted(self.mdp)
         object.__setattr__(self, "features", read_features_of(self.mdp, self.features))
         object.__setattr__(self, "noise", read_prior("noise", self.noise, ((),)))
-        family, conditional = read_family(self.family, self.conditional, self.num_points)
-        object.__setattr__(self, "family", family)
+        conditional = read_conditional(self.conditional, self.inducing, self.num_points)
         object.__setattr__(self, "conditional", conditional)
-        object.__setattr__(
-            self, "inducing", read_inducing(self.inducing, family, self.features.reshape(self.num_points, -1))
-        )
+        if conditional != "none":
+            flat = self.features.reshape(self.num_points, -1)
+            object.__setattr__(self, "inducing", read_inducing(self.inducing, flat))
         independent = conditional == "independent"
         require_room_for_rewards(self.num_points, len(self.inducing) if independent else None)
         if self.relevance_prior is None:
@@ -231,13 +226,13 @@ class GPIRL(Exportable):
     @property
     def num_white(self) -> int:
         """Number of standard normal variables that inference is for."""
-        return self.num_points if self.family == "direct" else len(self.inducing)
+        return self.num_points if self.inducing is None else len(self.inducing)
 
     def reward_map(self, scale: Any, relevance: Any) -> RewardMap:
         """Rewards of all points given the hyper-parameters, as a linear map of standard normal variables."""
         dtype, points = self.dtype, self.points
         scale, relevance, noise = (jnp.asarray(x, dtype) for x in (scale, relevance, self.noise))
-        if self.family == "direct":
+        if self.inducing is None:
             matrix = reward_kernel.covariance(points, scale, relevance, noise)
             return RewardMap(reward_kernel.root(matrix, scale), None)
         independent = self.conditional == "independent"
@@ -319,8 +314,7 @@ class GPIRL(Exportable):
             reward = self._sample_reward(scale, relevance)
         solution = self.agent(reward, rationality)
         for name, value in reward_sites(self, reward, solution).items():
-            if self.whiten or name != "reward":
-                numpyro.deterministic(name, value)
+            numpyro.deterministic(name, value)
         return solution
 
     def _num_rewards(self, demonstrations: Any) -> int | None:
@@ -340,24 +334,10 @@ class GPIRL(Exportable):
         def white(name: str, count: int) -> Array:
             return numpyro.sample(name, dist.Normal(0, jnp.ones(count, self.dtype)).to_event(1))
 
-        if self.whiten:
-            mapping = self.reward_map(scale, relevance)
-            if mapping.noise is None:
-                return mapping.reward(white("reward_white", self.num_points))
-            return mapping.reward(white("u_white", self.num_white), white("reward_white", self.num_points))
-        noise = jnp.asarray(self.noise, self.dtype)
-        points = self.points
-        if self.family == "direct":
-            low = reward_kernel.root(reward_kernel.covariance(points, scale, relevance, noise), scale)
-            return numpyro.sample("reward", dist.MultivariateNormal(0.0, scale_tril=low))
         mapping = self.reward_map(scale, relevance)
-        at = points[self.inducing]
-        low = reward_kernel.root(reward_kernel.covariance(at, scale, relevance, noise), scale)
-        u = numpyro.sample("u", dist.MultivariateNormal(0.0, scale_tril=low))
-        mean = mapping.reward(solve_triangular(low, u[..., None], lower=True)[..., 0])
-        if self.conditional == "independent":
-            return numpyro.sample("reward", dist.Normal(mean, mapping.noise).to_event(1))
-        return numpyro.sample("reward", dist.MultivariateNormal(mean, scale_tril=mapping.noise))
+        if mapping.noise is None:
+            return mapping.reward(white("reward_white", self.num_points))
+        return mapping.reward(white("u_white", self.num_white), white("reward_white", self.num_points))
 
     def _demonstrated(self, solution: SoftSolution, batch: Demonstrations) -> Any:
         """Distribution of demonstrations, or of counts."""

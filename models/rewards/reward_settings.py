@@ -23,14 +23,13 @@ from ethogram.models.rewards.inducing_points import representative_points
 from ethogram.models.rewards.priors import SquaredHalfCauchy, shrinkage_scale
 
 __all__ = [
-    "FEW_FEATURES", "default_relevance_prior", "read_family", "read_features_of", "read_inducing", "read_prior",
+    "FEW_FEATURES", "default_relevance_prior", "read_conditional", "read_features_of", "read_inducing", "read_prior",
     "require_room_for_rewards", "warn_of_constant_features",
 ]  # fmt: skip
 
-FAMILIES = ("direct", "inducing")
-CONDITIONALS = ("full", "independent")
+CONDITIONALS = ("full", "independent", "none")
 DIRECT_AT_MOST, FULL_AT_MOST = 500, 2000
-"""Numbers of points up to which the direct family, and the full conditional covariance, are the defaults."""
+"""Numbers of points up to which no inducing points, and the full conditional covariance, are the defaults."""
 
 FEW_FEATURES = 3
 """Number of features up to which their relevances have log-normal priors."""
@@ -68,39 +67,30 @@ def warn_of_constant_features(features: Array) -> None:
         )
 
 
-def read_family(family: str | None, conditional: str | None, num_points: int) -> tuple[str, str | None]:
-    """Checked family, and conditional of inducing points or None."""
-    family = family or ("direct" if num_points <= DIRECT_AT_MOST else "inducing")
-    require_one_of("family", family, FAMILIES)
-    given, conditional = conditional, conditional or ("full" if num_points <= FULL_AT_MOST else "independent")
+def read_conditional(conditional: str | None, inducing: Any, num_points: int) -> str:
+    """Checked kind of the covariance given inducing points; ``"none"`` where there are none."""
+    if conditional is None:
+        if inducing is None and num_points <= DIRECT_AT_MOST:
+            return "none"
+        return "full" if num_points <= FULL_AT_MOST else "independent"
     require_one_of("conditional", conditional, CONDITIONALS)
-    if family == "inducing":
-        return family, conditional
-    if given is not None:
-        raise ValueError(
-            f'conditional is {conditional!r}, but family is "direct": leave it out, or pass family="inducing"'
-        )
-    return family, None
+    if conditional == "none" and inducing is not None:
+        raise ValueError('inducing is given, but conditional is "none": leave one of them out')
+    return conditional
 
 
-def read_inducing(inducing: Any, family: str, points: Array) -> Any:
-    """Checked numbers of points (inducing,), which must be unique; None for the direct family.
+def read_inducing(inducing: Any, points: Array) -> Any:
+    """Checked numbers of points (inducing,), which must be unique.
 
     By default those that represent the features of all `points` (point, feature).
     """
     num_points = len(points)
-    if family == "direct":
-        if inducing is not None:
-            raise ValueError(
-                'inducing is given, but family is "direct": leave it out, or pass family="inducing"'
-            )
-        return None
     if inducing is None and is_concrete(points):
         inducing = representative_points(np.asarray(points))
     if inducing is None:
         raise ValueError(
-            f'inducing is None, family is "inducing" ({num_points} points) and the features are traced: pass numbers '
-            "of points, from representative_points or select_inducing_points"
+            f"inducing is None, and the features of {num_points} points are traced: pass numbers of points, from "
+            "representative_points or select_inducing_points"
         )
     chosen = jnp.asarray(inducing)
     if not jnp.issubdtype(chosen.dtype, jnp.integer) or chosen.ndim != 1 or not len(chosen):
@@ -150,7 +140,7 @@ def require_room_for_rewards(num_points: int, num_inducing: int | None) -> None:
     """Raise ValueError where covariances take too much memory: of all points, or only with the inducing points."""
     size = TABLES * num_points * (num_inducing or num_points) * 8
     if size > LARGEST:
-        fix = "fewer inducing points" if num_inducing else 'family="inducing" and conditional="independent"'
+        fix = "fewer inducing points" if num_inducing else 'conditional="independent"'
         raise ValueError(
             f"features has {num_points} points: their covariances, Cholesky factors and Hessians take {size} bytes, "
             f"more than {LARGEST}. Pass {fix}, aggregate states, or fit a linear reward by fit_max_entropy, which "

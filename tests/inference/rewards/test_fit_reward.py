@@ -82,7 +82,7 @@ def bound_by_quadrature(model, mean, root, nodes=14):
 def test_natural_gradients_find_the_best_gaussian(family, fixed):
     fit = fixed
     if family == "inducing":
-        fit = fit_reward(jax.random.key(0), three_state(family=family, inducing=np.arange(3)), DATA, **MANY)
+        fit = fit_reward(jax.random.key(0), three_state(inducing=np.arange(3)), DATA, **MANY)
     exact = bound_by_quadrature(fit.posterior.model, *gaussian_of(fit))
     assert fit.converged and fit.elbo >= fit.laplace_elbo
     assert abs(fit.elbo - exact) < 4.5 * fit.elbo_se
@@ -116,11 +116,9 @@ def test_draws_do_not_lose_what_was_learned_in_double_precision(family):
     world = MDP.deterministic(np.clip(np.arange(40)[:, None] + [-1, 1], 0, 39), discount=0.9)
     points = {} if family == "direct" else {"inducing": np.arange(0, 40, 2)}
     hypers = {"noise": 1e-7, "scale_prior": 9.0, "relevance_prior": 1.0}
-    model = GPIRL(world, features, family=family, **hypers, **points)
+    model = GPIRL(world, features, **hypers, **points)
     # The model's features are those of single precision, to the last digit.
-    mapping = GPIRL(world, features.astype(float), family=family, **hypers, **points).reward_map(
-        9.0, np.ones(1)
-    )
+    mapping = GPIRL(world, features.astype(float), **hypers, **points).reward_map(9.0, np.ones(1))
     weights = np.asarray(mapping.weights)
     precision = np.eye(model.num_white) + 20 * weights.T @ weights
     mean, chosen = (
@@ -377,8 +375,7 @@ def test_means_are_those_of_the_function_of_features(inducing):
     features = np.array([[0.0, 1.0], [0.5, -1.0], [2.0, 0.3]])
     with jax.enable_x64(True):
         hypers = {"scale_prior": 3.0, "relevance_prior": np.array([0.5, 20.0]), "noise": 0.02}
-        family = {} if inducing is None else {"family": "inducing", "inducing": inducing}
-        model = GPIRL(small_mdps.three_state(), features, **family, **hypers)
+        model = GPIRL(small_mdps.three_state(), features, inducing=inducing, **hypers)
         white = np.array([0.3, -1.0, 0.8])[: model.num_white]
         parts = white[None, None], np.eye(len(white))[None, None], np.zeros((1, 0)), np.zeros(1)
         posterior = RewardPosterior(model, *parts)

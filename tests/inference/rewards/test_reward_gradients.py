@@ -127,7 +127,7 @@ def test_gradient_of_the_bound_in_whitened_variables(points):
 
     start = joined(MEAN[:size], ROOT[:size, :size])
     with jax.enable_x64(True):
-        family = {} if points is None else {"family": "inducing", "inducing": np.array(points)}
+        family = {} if points is None else {"inducing": np.array(points)}
         ours = model(**family)
         rest = None if points is None else grid[:, None, size:]
 

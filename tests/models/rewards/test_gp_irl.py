@@ -11,6 +11,7 @@ import numpyro.distributions as dist
 import pytest
 from numpyro.infer import Predictive
 from numpyro.infer.util import log_density
+from scipy import stats
 
 from ethogram.domains import small_mdps
 from ethogram.models.conjugate_model import log_likelihood
@@ -112,7 +113,7 @@ def test_single_precision_takes_two_hundred_points(relevance):
 def test_bound_of_a_gaussian_by_quadrature():
     """Anchors of the three-state world: divergence, expected log likelihood and bound through inducing points."""
     with jax.enable_x64(True):
-        model, data = three_state(family="inducing", inducing=np.arange(3))
+        model, data = three_state(inducing=np.arange(3))
         mapping, direct = jax.tree.map(np.asarray, mapping_of(model, 5.0, np.ones(1))), three_state()[0]
         low = np.asarray(mapping_of(direct, 5.0, np.ones(1)).weights)
         mean, rest = mapping.weights @ np.linalg.inv(low), mapping.noise @ mapping.noise.T
@@ -159,17 +160,17 @@ def test_log_likelihood_of_ragged_demonstrations_with_missing_actions():
 
 
 def test_forms_of_the_model_have_one_density():
-    """Whitened or not, of trajectories or of counts: the joint density differs by the volume only."""
+    """Of trajectories or of counts, the joint density is that of normal rewards and the volume that whitens them."""
     with jax.enable_x64(True):
         model, data = three_state(scale_prior=dist.LogNormal(1.0, 0.5))
-        plain = dataclasses.replace(model, whiten=False)
         white = np.array([0.3, -0.4, 1.1])
         low = np.asarray(mapping_of(model, 4.0, np.ones(1)).weights)
         one = density(model, data, scale=4.0, reward_white=white)
-        other = density(plain, data, scale=4.0, reward=low @ white)
-        volume = np.linalg.slogdet(low)[1]
-        np.testing.assert_allclose(one, other + volume, rtol=1e-10)
+        log_policy = np.asarray(soft_values(model.mdp, low @ white).log_policy)
         counts = model.counts(data).astype(int)
+        expected = stats.norm.logpdf(white).sum() + (counts * log_policy).sum()
+        expected += stats.lognorm(0.5, scale=np.e).logpdf(4.0)
+        np.testing.assert_allclose(one, expected, rtol=1e-10)
         third = density(model, counts, scale=4.0, reward_white=white)
         np.testing.assert_allclose(one, third, rtol=1e-12)
 
@@ -261,15 +262,17 @@ def test_simulated_demonstrations_follow_the_policy_and_the_world():
         (lambda w: GPIRL("world", [[1.0]]), TypeError, "mdp is str"),
         (lambda w: GPIRL(w, np.zeros((2, 1)) + np.arange(2.0)[:, None]), ValueError, "features has shape"),
         (lambda w: GPIRL(w, [[1.0], [np.nan], [2.0]]), ValueError, r"features\[1, 0\] is not finite"),
-        (lambda w: GPIRL(w, [[1.0], [2.0], [3.0]], family="both"), ValueError, "family must be 'direct'"),
-        (lambda w: GPIRL(w, [[1.0], [2.0], [3.0]], conditional="full"), ValueError, 'family is "direct"'),
-        (lambda w: GPIRL(w, [[1.0], [2.0], [3.0]], inducing=[0]), ValueError, 'family is "direct"'),
         (
-            lambda w: GPIRL(w, [[1.0], [2.0], [3.0]], family="inducing", inducing=[0, 0]),
+            lambda w: GPIRL(w, [[1.0], [2.0], [3.0]], inducing=[0], conditional="none"),
+            ValueError,
+            'inducing is given, but conditional is "none"',
+        ),
+        (
+            lambda w: GPIRL(w, [[1.0], [2.0], [3.0]], inducing=[0, 0]),
             ValueError,
             "must be unique points; 0 appears twice",
         ),
-        (lambda w: GPIRL(w, [[1.0], [2.0], [3.0]], family="inducing", inducing=[5]), ValueError, "inducing has 5"),
+        (lambda w: GPIRL(w, [[1.0], [2.0], [3.0]], inducing=[5]), ValueError, "inducing has 5"),
         (lambda w: GPIRL(w, [[1.0], [2.0], [3.0]], noise=0.0), ValueError, "noise must be"),
         (lambda w: GPIRL(w, [[1.0], [2.0], [3.0]], relevance_prior=[1.0, 1.0]), ValueError, "relevance_prior must be"),
         (lambda w: GPIRL(w, [[1.0], [2.0], [3.0]], rationality=dist.HalfNormal(1.0)), ValueError, "both distributions"),
@@ -281,7 +284,7 @@ def test_simulated_demonstrations_follow_the_policy_and_the_world():
             lambda w: GPIRL(
                 MDP.deterministic(np.zeros((10_000, 1), int), discount=0.9),
                 np.arange(10_000.0)[:, None],
-                family="direct",
+                conditional="none",
             ),
             ValueError,
             "10000 points: .* bytes",

@@ -93,7 +93,7 @@ def test_rewards_of_intents_are_apart_and_share_hyper_parameters():
     draws, _ = jax.eval_shape(sites_of(corridor(), None))
     assert draws["reward"].shape == (2, 3) and draws["scale"].shape == ()
     pairs = np.random.default_rng(0).normal(size=(3, 2, 2))
-    model = SwitchingGPIRL(GPIRL(CORRIDOR, pairs, family="inducing", inducing=np.array([0, 3])), 3)
+    model = SwitchingGPIRL(GPIRL(CORRIDOR, pairs, inducing=np.array([0, 3])), 3)
     draws, _ = jax.eval_shape(sites_of(model, DATA))
     assert draws["reward"].shape == (3, 3, 2) and draws["u_white"].shape == (3, 2)
     assert draws["policy"].shape == (3, 3, 2)
