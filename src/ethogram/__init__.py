@@ -46,7 +46,6 @@ _EXPORTS = {
     "ethogram.inference.rewards": (
         "fit_max_entropy",
         "fit_reward",
-        "fit_switching",
         "levine_map",
         "predict_reward",
         "transfer_reward",

@@ -35,7 +35,6 @@ from ethogram.inference.planning import plan as plan
 from ethogram.inference.refresh import refresh_posterior as refresh_posterior
 from ethogram.inference.rewards import fit_max_entropy as fit_max_entropy
 from ethogram.inference.rewards import fit_reward as fit_reward
-from ethogram.inference.rewards import fit_switching as fit_switching
 from ethogram.inference.rewards import levine_map as levine_map
 from ethogram.inference.rewards import predict_reward as predict_reward
 from ethogram.inference.rewards import transfer_reward as transfer_reward
