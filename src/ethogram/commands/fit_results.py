@@ -107,13 +107,14 @@ def _once() -> Callable[..., None]:
 def _settings(read: Program, method: str, settings: dict[str, Any]) -> dict[str, Any]:
     """Settings that a method of the model takes, with a progress bar where one can be seen."""
     model = read.make_model(read.sizes[0])
-    methods, usual, _ = system_of(model).methods(model, read.data)
-    require_one_of("--method", method, ("auto", *methods))
-    name = usual if method == "auto" else method
-    try:
-        read_settings(name, settings, methods[name].settings)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"--setting: {error}") from error
+    methods = system_of(model).methods(model, read.data)
+    require_one_of("--method", method, ("auto", *methods.by_name))
+    name = methods.usual if method == "auto" else method
+    if method != "auto" or methods.choose is None:  # which reads the settings for the method that it takes
+        try:
+            read_settings(name, settings, methods.by_name[name].settings)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"--setting: {error}") from error
     return {"progress_bar": sys.stderr.isatty(), **settings}
 
 
