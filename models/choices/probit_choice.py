@@ -294,7 +294,7 @@ def total(x: Array) -> Array:
 
 @jax.custom_jvp
 def log_ndtr_and_hazard(x: Array) -> tuple[Array, Array]:
-    r"""Log of :math:`\Phi(x)`, and the hazard :math:`\phi(x) / \Phi(x)`, from one erfc; exact to rounding everywhere."""
+    r"""Logs of :math:`\Phi(x)`, and hazards :math:`\phi(x) / \Phi(x)`, from one erfc; exact to rounding."""
     far = x < -_FAR[x.dtype]
     least = 0.5 * jax.scipy.special.erfc(jnp.abs(jnp.where(far, 0, x)) * _ROOT_HALF)  # of Phi and 1 - Phi
     near, tail = jnp.where(x < 0, least, 1 - least), _beyond(x, far) - x

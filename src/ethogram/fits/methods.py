@@ -163,7 +163,7 @@ NUTS = SAMPLING | {
     "regularize_mass_matrix": require_flag,
 }
 LAPLACE = {"num_samples": _count(10), "progress_bar": require_flag}
-PXDA = SAMPLING | _by_algorithm("moves", "winner", "scale_prior", "collapse_scale", "proposals")
+PXDA = SAMPLING | _by_algorithm("moves", "winner")
 REWARD = _by_algorithm(
     "hyper", "start", "num_steps", "num_draws", "num_evaluations", "num_restarts", "tol", "checkpoint",
 )  # fmt: skip
