@@ -26,12 +26,13 @@ from ethogram.inference import storage
 from ethogram.inference.checkpoint import refuse_longer, resumed
 from ethogram.inference.rewards import gaussian_vi, hyper_parameters
 from ethogram.inference.rewards.blas_threads import one_blas_thread
-from ethogram.inference.rewards.gaussian_vi import BaseDraws, standard_error
+from ethogram.inference.rewards.gaussian_vi import BaseDraws
 from ethogram.inference.rewards.laplace import Gaussian, Laplace, laplace
 from ethogram.inference.rewards.levine import maximize_levine, takes_levine
 from ethogram.inference.rewards.node_fits import NodeFit, Progress, SearchState, Settings, node_fits
 from ethogram.inference.rewards.reward_posterior import METHODS, RewardFit, RewardPosterior, as_double
 from ethogram.inference.rewards.search_status import Status, advice
+from ethogram.inference.rewards.vi_steps import MIN_KEPT, standard_error
 from ethogram.models.arguments import require_integer, require_key, require_number, require_one_of, warn_user
 from ethogram.models.numpy_generator import numpy_generator
 from ethogram.models.quick_jit import quick_jit
@@ -319,7 +320,7 @@ def initial_hypers(
     key_modes, key_fixed, key_steps = jax.random.split(key, 3)
     first = _laplace(key_modes, model, counts, joined, settings)
     everything = np.arange(len(joined))
-    rough = settings._replace(num_steps=2 * gaussian_vi.MIN_KEPT, tol=1.0)
+    rough = settings._replace(num_steps=2 * MIN_KEPT, tol=1.0)
     with Progress(False, lambda state: None, SearchState([], None), single=False) as progress:
         fit_at = _fits_at(
             key_steps, model, counts, (joined, first.q), _base_draws(key_fixed, model, counts, settings), everything,

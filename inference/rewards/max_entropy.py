@@ -220,7 +220,7 @@ def _fitted(
     )
 
 
-def _reward(weights: Array, features: Array | None) -> Array:
+def _reward(weights: Any, features: Any) -> Any:
     return weights if features is None else features @ weights
 
 

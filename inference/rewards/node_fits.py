@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ethogram.inference.rewards.gaussian_vi import VIState
+from ethogram.inference.rewards.vi_steps import VIState
 
 __all__ = ["NodeFit", "Progress", "SearchState", "Settings", "node_fits"]
 

@@ -214,7 +214,7 @@ class RewardFit(NamedTuple):
             "final_elbo_se": self.elbo_se, "laplace_elbo": self.laplace_elbo,
         }  # fmt: skip
         attributes |= {name: float(value) for name, value in numbers.items() if np.isfinite(value)}
-        series = {"elbo": (("step",), np.asarray(self.trace))}
+        series: dict[str, Any] = {"elbo": (("step",), np.asarray(self.trace))}
         if len(self.restart_elbos):
             series["restart_elbos"] = (("restart",), np.asarray(self.restart_elbos))
         drawn = self.posterior.draws_for_export(key, num_draws)

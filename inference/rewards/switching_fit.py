@@ -44,11 +44,12 @@ from ethogram.inference.rewards.fit_reward import (
     num_chunks,
     white_shares,
 )
-from ethogram.inference.rewards.gaussian_vi import BaseDraws, VIState, standard_error
+from ethogram.inference.rewards.gaussian_vi import BaseDraws
 from ethogram.inference.rewards.laplace import CALLS, Gaussian, laplace
 from ethogram.inference.rewards.node_fits import Progress, SearchState, Settings, node_fits
 from ethogram.inference.rewards.reward_posterior import RewardFit, RewardPosterior, as_double
 from ethogram.inference.rewards.search_status import Status
+from ethogram.inference.rewards.vi_steps import VIState, init, run_steps, standard_error
 from ethogram.models.arguments import require_key, require_one_of
 from ethogram.models.chains.conjugate_chain import ChainData, ChainEmission, conjugate_log_normalizer
 from ethogram.models.data.state_action_steps import AgentSteps
@@ -134,7 +135,7 @@ class SwitchingTask(NamedTuple):
             self.fixed,
         )
         at_draws, chain, counts = jax.tree.map(np.asarray, _elbo(*given, None, SWEEPS))
-        return SwitchingGaussian(*rewards, *chain, counts), at_draws
+        return SwitchingGaussian(rewards[0], rewards[1], chain[0], chain[1], counts), at_draws
 
     def maximize(
         self,
@@ -154,8 +155,8 @@ class SwitchingTask(NamedTuple):
             return self.settled(log_hyper, rewards, state.q[2:4])
 
         if state is None:
-            state = gaussian_vi.init(*self.settled(log_hyper, q[:2], q[2:4]))
-        return gaussian_vi.run_steps(state, move, num_steps=num_steps, tol=self.tol, callback=callback)
+            state = init(*self.settled(log_hyper, q[:2], q[2:4]))
+        return run_steps(state, move, num_steps=num_steps, tol=self.tol, callback=callback)
 
     def transport(self, q: SwitchingGaussian, log_hyper: Any, new: Any) -> SwitchingGaussian:
         """The Gaussians at other logarithms of hyper-parameters, its chain held."""
@@ -423,8 +424,10 @@ def first_q(key: Array, number: int, task: SwitchingTask, log_hyper: np.ndarray)
     counts, blocks = _from_tables(counts.reshape(-1, *shape), task.prior, task.data)
     counts = np.asarray(counts)
     rewards = laplace(model.base, counts, log_hyper).q
-    chain = (np.asarray(blocks[name].natural.concentration) for name in ("initial", "transition"))
-    return SwitchingGaussian(*rewards, *chain, counts)
+    initial, transition = (
+        np.asarray(blocks[name].natural.concentration) for name in ("initial", "transition")
+    )
+    return SwitchingGaussian(*rewards, initial, transition, counts)
 
 
 @quick_jit(calls=TABLE_STEPS)

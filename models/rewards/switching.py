@@ -251,7 +251,8 @@ class SwitchingGPIRL(Exportable):
     def entries(self, data: Any) -> Entries:
         """Demonstrations, one entry per sequence."""
         if isinstance(data, Trajectories):
-            data = Demonstrations(demonstration_value(data), data.states[:, 0], data.lengths)
+            states: Any = data.states
+            data = Demonstrations(demonstration_value(data), states[:, 0], data.lengths)
         return Entries(data.value, data)
 
     def likelihood(self, parameters: dict[str, Any], batch: Demonstrations) -> SwitchingPolicies:

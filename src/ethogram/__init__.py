@@ -105,6 +105,7 @@ _EXPORTS = {
     "ethogram.models.planning": ("read_rddl",),
     "ethogram.models.rewards": (
         "GPIRL",
+        "SwitchingGPIRL",
         "select_inducing_points",
     ),
     "ethogram.models.roles": ("RoleHMM",),

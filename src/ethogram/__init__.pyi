@@ -76,6 +76,7 @@ from ethogram.models.networks import BayesNet as BayesNet
 from ethogram.models.networks import MarginalMAP as MarginalMAP
 from ethogram.models.planning import read_rddl as read_rddl
 from ethogram.models.rewards import GPIRL as GPIRL
+from ethogram.models.rewards import SwitchingGPIRL as SwitchingGPIRL
 from ethogram.models.rewards import select_inducing_points as select_inducing_points
 from ethogram.models.roles import RoleHMM as RoleHMM
 

@@ -319,10 +319,6 @@ def _choice_entries(fit: Any, **options: Any) -> tuple[list[str], np.ndarray]:
     return names, np.concatenate([part.reshape(*part.shape[:2], -1) for part in parts.values()], -1)
 
 
-def _reward_states(fit: Any, data: Any) -> Any:
-    raise TypeError("a GPIRL has no hidden states: fit a SwitchingGPIRL")
-
-
 def _reward_intents(fit: Any, data: Any) -> Any:
     from ethogram.inference.rewards import infer_reward_intents
 
@@ -444,7 +440,7 @@ SYSTEMS: Mapping[str, System] = {
     ),
     "rewards.GPIRL": System(
         methods.reward_methods,
-        _reward_states,
+        _no_states,
         _predict_policies,
         _reward_log_densities,
         figures.draw_rewards,

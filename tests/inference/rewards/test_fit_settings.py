@@ -26,6 +26,7 @@ from ethogram.inference.rewards.predictions import (
     predict_reward,
 )
 from ethogram.inference.rewards.search_status import SENTENCES, Status, advice
+from ethogram.inference.rewards.vi_steps import convergence_status
 from ethogram.models.rewards.gp_irl import GPIRL
 
 FEATURES = np.array([[1.0], [2.0], [3.0]])
@@ -188,7 +189,7 @@ def status_of(trace, scatter=0.0, num_averaged=20):
     """The status after ELBOs with this trace, whose differences scatter over 64 antithetic pairs."""
     noise = scatter * np.tile(np.random.default_rng(0).normal(size=64), 2)
     at_draws = [np.full(128, bound) + number * noise for number, bound in enumerate(trace)]
-    return gaussian_vi.convergence_status(at_draws, 20, num_averaged, 1.0, 0.0, 0.05)
+    return convergence_status(at_draws, 20, num_averaged, 1.0, 0.0, 0.05)
 
 
 @pytest.mark.parametrize(
