@@ -26,7 +26,8 @@ from ethogram.inference import storage
 from ethogram.inference.checkpoint import refuse_longer, resumed
 from ethogram.inference.rewards import gaussian_vi, hyper_parameters
 from ethogram.inference.rewards.blas_threads import one_blas_thread
-from ethogram.inference.rewards.gaussian_vi import BaseDraws, Gaussian
+from ethogram.inference.rewards.gaussian_vi import BaseDraws
+from ethogram.inference.rewards.laplace import Gaussian, Laplace, laplace
 from ethogram.inference.rewards.levine import maximize_levine, takes_levine
 from ethogram.inference.rewards.node_fits import NodeFit, Progress, SearchState, Settings, node_fits
 from ethogram.inference.rewards.reward_posterior import METHODS, RewardFit, RewardPosterior, as_double
@@ -240,13 +241,13 @@ def _fit_by_steps(
     error = standard_error(at_mode)
     chunks = num_chunks(error)
     fresh = [_fresh_elbos(key_fresh, model, counts, fit.log_hyper, fit.q, settings, chunks) for fit in fits]
-    laplace = first
+    approximation = first
     if not np.array_equal(mode.log_hyper, log_hyper):
-        laplace = _laplace(key_modes, model, counts, mode.log_hyper, settings)
-    of_laplace = _fresh_elbos(key_fresh, model, counts, mode.log_hyper, laplace.q, settings, chunks)
+        approximation = _laplace(key_modes, model, counts, mode.log_hyper, settings)
+    of_laplace = _fresh_elbos(key_fresh, model, counts, mode.log_hyper, approximation.q, settings, chunks)
     gain = float(fresh[0].mean() - of_laplace.mean())
     if not gain >= 0:  # never below Laplace's approximation
-        fits[0], fresh[0], gain = fits[0]._replace(q=laplace.q), of_laplace, 0.0
+        fits[0], fresh[0], gain = fits[0]._replace(q=approximation.q), of_laplace, 0.0
     values = np.array([one.mean() if np.isfinite(one).all() else -np.inf for one in fresh])
     elbo, shares = hyper_parameters.log_integral(nodes, values)
     heaviest = [fits[number].status for number in np.argsort(-shares, kind="stable")]
@@ -262,7 +263,7 @@ def _fit_by_steps(
         standard_error(shares @ np.nan_to_num(np.stack(fresh), posinf=0.0, neginf=0.0)),
         elbo - gain,
         np.array([before, *mode.trace] if len(active) else fits[0].trace),
-        laplace.objective,
+        approximation.objective,
         doubts[0] if doubts else Status.CONVERGED,
         progress.steps,
         float(shares @ np.asarray(white_shares(model, places))),
@@ -331,11 +332,9 @@ def initial_hypers(
 
 def _laplace(
     key: Array, model: GPIRL, counts: np.ndarray, log_hyper: np.ndarray, settings: Settings
-) -> gaussian_vi.Laplace:
+) -> Laplace:
     generator = numpy_generator(key)
-    return gaussian_vi.laplace(
-        model, counts, log_hyper, generator=generator, num_restarts=settings.num_restarts
-    )
+    return laplace(model, counts, log_hyper, generator=generator, num_restarts=settings.num_restarts)
 
 
 def _base_draws(key: Array, model: GPIRL, counts: np.ndarray, settings: Settings) -> BaseDraws:

@@ -18,8 +18,9 @@ from jaxtyping import Float
 
 from ethogram.inference import storage
 from ethogram.inference.draws import Draws, draw_in_chunks, one_chain, variational_attributes
-from ethogram.inference.rewards.gaussian_vi import reward_map, whitening_root
+from ethogram.inference.rewards.gaussian_vi import whitening_root
 from ethogram.inference.rewards.hyper_parameters import free_sizes, unpack
+from ethogram.inference.rewards.laplace import reward_map
 from ethogram.inference.rewards.search_status import Status
 from ethogram.models.arguments import is_concrete, require, require_integer, require_key, require_one_of
 from ethogram.models.families.conjugate_block import require_finite

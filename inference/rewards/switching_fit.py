@@ -44,7 +44,8 @@ from ethogram.inference.rewards.fit_reward import (
     num_chunks,
     white_shares,
 )
-from ethogram.inference.rewards.gaussian_vi import BaseDraws, Gaussian
+from ethogram.inference.rewards.gaussian_vi import BaseDraws
+from ethogram.inference.rewards.laplace import CALLS, Gaussian, laplace
 from ethogram.inference.rewards.node_fits import Progress, SearchState, Settings, node_fits
 from ethogram.inference.rewards.reward_posterior import RewardFit, RewardPosterior, as_double
 from ethogram.inference.rewards.search_status import Status
@@ -380,7 +381,7 @@ def local_step(log_policy: Array, blocks: Blocks, data: ChainData) -> LocalStep:
 
 
 def _work(base: GPIRL, *_: Any) -> int:
-    return gaussian_vi.CALLS * base.mdp.num_states
+    return CALLS * base.mdp.num_states
 
 
 @quick_jit(calls=_work, static_argnums=8)
@@ -422,7 +423,7 @@ def first_q(key: Array, number: int, task: SwitchingTask, log_hyper: np.ndarray)
     counts = np.stack([of_segments[labels == label].sum(0) for label in range(model.num_intents)])
     counts, blocks = _from_tables(counts.reshape(-1, *shape), task.prior, task.data)
     counts = np.asarray(counts)
-    rewards = gaussian_vi.laplace(model.base, counts, log_hyper).q
+    rewards = laplace(model.base, counts, log_hyper).q
     initial, transition = (
         np.asarray(blocks[name].natural.concentration) for name in ("initial", "transition")
     )

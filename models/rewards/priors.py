@@ -27,6 +27,7 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
+from jax import Array
 from numpyro.distributions import constraints
 
 __all__ = ["MATTERS", "SquaredHalfCauchy", "shrinkage_scale"]

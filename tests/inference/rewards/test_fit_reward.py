@@ -12,7 +12,7 @@ from numpyro.optim import Adam
 
 import ethogram
 from ethogram.domains import small_mdps
-from ethogram.inference.rewards import gaussian_vi
+from ethogram.inference.rewards import laplace
 from ethogram.inference.rewards.fit_reward import fit_reward
 from ethogram.inference.rewards.levine import levine_map
 from ethogram.inference.rewards.predictions import (
@@ -298,9 +298,9 @@ def test_the_mode_is_the_best_of_its_starts(monkeypatch):
         log_policy = np.asarray(soft_values(model.mdp, reward).log_policy)
         tried.append(start)
         log_density = float((log_policy * np.asarray(counts)).sum() - 0.5 * start @ start)
-        return gaussian_vi.PosteriorMode(start, np.eye(3), log_density, True)
+        return laplace.PosteriorMode(start, np.eye(3), log_density, True)
 
-    monkeypatch.setattr(gaussian_vi, "posterior_mode", nowhere)
+    monkeypatch.setattr(laplace, "posterior_mode", nowhere)
     fit = fit_reward(jax.random.key(0), model, DATA, "map", num_restarts=6, progress_bar=False)
     densities = [
         nowhere(fit.posterior.model, demonstration_counts(model.mdp, DATA), np.zeros(0), one).log_density

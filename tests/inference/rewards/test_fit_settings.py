@@ -14,9 +14,10 @@ from scipy import optimize, stats
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from ethogram.domains import small_mdps
-from ethogram.inference.rewards import gaussian_vi, hyper_parameters
+from ethogram.inference.rewards import gaussian_vi, hyper_parameters, laplace
 from ethogram.inference.rewards.fit_reward import fit_reward
-from ethogram.inference.rewards.gaussian_vi import BaseDraws, Gaussian
+from ethogram.inference.rewards.gaussian_vi import BaseDraws
+from ethogram.inference.rewards.laplace import Gaussian
 from ethogram.inference.rewards.levine import levine_map
 from ethogram.inference.rewards.max_entropy import fit_max_entropy
 from ethogram.inference.rewards.predictions import (
@@ -60,13 +61,13 @@ def test_linear_algebra_of_few_rewards_has_one_thread_and_the_setting_is_restore
     def threads():
         return {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
 
-    within, mode = [], gaussian_vi.posterior_mode
+    within, mode = [], laplace.posterior_mode
 
     def look(*arguments):
         within.append(threads())
         return mode(*arguments)
 
-    monkeypatch.setattr(gaussian_vi, "posterior_mode", look)
+    monkeypatch.setattr(laplace, "posterior_mode", look)
     with threadpool_limits(2, user_api="blas"):
         fit_reward(jax.random.key(0), three_state(), DATA, "map", progress_bar=False)
         assert within == [{1}] and threads() == {2}

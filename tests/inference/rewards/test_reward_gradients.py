@@ -16,7 +16,8 @@ import numpyro.distributions as dist
 import pytest
 
 from ethogram.domains import small_mdps
-from ethogram.inference.rewards.gaussian_vi import BaseDraws, Gaussian, _elbo, natural_step
+from ethogram.inference.rewards.gaussian_vi import BaseDraws, _elbo, natural_step
+from ethogram.inference.rewards.laplace import Gaussian
 from ethogram.models.rewards.gp_irl import GPIRL
 
 FEATURES = np.array([[1.0], [2.0], [3.0]])

@@ -11,7 +11,8 @@ import pytest
 
 from ethogram.domains import small_mdps
 from ethogram.inference.rewards.fit_reward import fit_reward
-from ethogram.inference.rewards.gaussian_vi import BaseDraws, Gaussian, _transport, elbo, evidence_gradient
+from ethogram.inference.rewards.gaussian_vi import BaseDraws, _transport, elbo, evidence_gradient
+from ethogram.inference.rewards.laplace import Gaussian
 from ethogram.models.mdps.mdp import MDP
 from ethogram.models.mdps.values import soft_values
 from ethogram.models.rewards.gp_irl import GPIRL
