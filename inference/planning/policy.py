@@ -15,6 +15,7 @@ from ethogram.inference.planning.sogbofa import DEPTHS, MODES, STEPS_PER_CHECK, 
 from ethogram.models.arguments import require_integer, require_key, require_number, require_one_of
 from ethogram.models.numpy_generator import numpy_generator
 from ethogram.models.planning import PlanningProblem
+from ethogram.models.quick_jit import quick_jit
 
 __all__ = ["RandomPolicy", "SogbofaPolicy"]
 
@@ -79,7 +80,7 @@ class SogbofaPolicy:
 
     def sample_action(self, state: Mapping[str, Any] | np.ndarray) -> dict[str, bool]:
         """The actions to take in a state, by name."""
-        self.key, now = jax.random.split(self.key)
+        self.key, now = _split(self.key)
         start = None
         if self.last is not None and self.settings["mode"] == "conformant":
             start = np.concatenate((self.last.marginals[1:], self.last.marginals[-1:]))
@@ -113,6 +114,12 @@ class SogbofaPolicy:
                 break
             found = depth
         return found
+
+
+@quick_jit
+def _split(key: Array) -> tuple[Array, Array]:
+    now, later = jax.random.split(key)
+    return now, later
 
 
 class RandomPolicy:

@@ -5,6 +5,7 @@ Algorithms of a system are imported when a model of it is fitted.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
@@ -246,17 +247,22 @@ def reward_methods(model: Any, data: Any) -> Methods:
     by_name = {
         "natural_gradient": Method(partial(_reward, method="natural_gradient"), REWARD),
         "nuts": Method(_nuts_of_rewards, NUTS),
-    }
-    if model.switches:
-        reason = "structured variational inference, which sums out the intents"
-        return Methods(by_name, "natural_gradient", reason)
-    by_name |= {
         "laplace": Method(partial(_reward, method="laplace"), REWARD),
         "map": Method(partial(_reward, method="map"), REWARD),
         "levine": Method(_levine, _by_algorithm()),
         "max_entropy": Method(_max_entropy, MAX_ENTROPY),
     }
     reason = "a Gaussian for the reward at each node over the hyper-parameters, by variational inference"
+    return Methods(by_name, "natural_gradient", reason)
+
+
+def switching_methods(model: Any, data: Any) -> Methods:
+    """Methods of a `SwitchingGPIRL`."""
+    by_name = {
+        "natural_gradient": Method(_switching, REWARD),
+        "nuts": Method(_nuts_of_switching, NUTS),
+    }
+    reason = "structured variational inference, which sums out the intents"
     return Methods(by_name, "natural_gradient", reason)
 
 
@@ -378,7 +384,13 @@ def _starts_of_choices(
 
 def _nuts_of_rewards(key: Array, model: Any, data: Any, settings: Mapping[str, Any]) -> SampledPosterior:
     model.check(data)
-    found = SampledPosterior(model, *_chains(key, model.centred(), data, settings))
+    return SampledPosterior(model, *_chains(key, model.centred(), data, settings))
+
+
+def _nuts_of_switching(key: Array, model: Any, data: Any, settings: Mapping[str, Any]) -> SampledPosterior:
+    model.check(data)
+    centred = dataclasses.replace(model, base=model.base.centred())
+    found = SampledPosterior(model, *_chains(key, centred, data, settings))
     return _aligned(found, data) if model.switches_labels() else found
 
 
@@ -407,6 +419,12 @@ def _levine(key: Array, model: Any, data: Any, settings: Mapping[str, Any]) -> A
     from ethogram.inference.rewards import levine_map
 
     return levine_map(key, model, data)
+
+
+def _switching(key: Array, model: Any, data: Any, settings: Mapping[str, Any]) -> Any:
+    from ethogram.inference.rewards import fit_switching
+
+    return fit_switching(key, model, data, **settings)
 
 
 def _max_entropy(key: Array, model: Any, data: Any, settings: Mapping[str, Any]) -> Any:
