@@ -26,6 +26,7 @@ from numpyro.handlers import condition
 
 from ethogram.inference.choices.px_da import PXDA
 from ethogram.inference.sampled_posterior import SampledPosterior
+from ethogram.models.choices.choice_problem import padded
 from ethogram.models.choices.decisions import Decisions
 from ethogram.models.choices.noisy_mdp import NoisyMDP
 
@@ -65,7 +66,7 @@ def sample_px_da(
     from tqdm.auto import tqdm
 
     checked = model.check(data).without_names()
-    bare = checked.data
+    bare = padded(checked).data  # of which only sizes are read
     key_chains, key_population = jax.random.split(key)
     kernel, population = PXDA(model, **settings), _first_population(model, bare, num_chains)
     keys = jax.random.split(key_chains, num_chains)

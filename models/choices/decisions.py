@@ -11,7 +11,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from ethogram.models.arguments import as_list, is_concrete, read_array, require_key, require_number
+from ethogram.models.arguments import (
+    as_list,
+    is_concrete,
+    read_array,
+    require_key,
+    require_number,
+    require_room,
+)
 from ethogram.models.choices.checks import (
     check_fields,
     read_floats,
@@ -144,6 +151,10 @@ class Decisions(NamedTuple):
         if not isinstance(mdp, MDP):
             raise TypeError(f"mdp is {type(mdp).__name__}: pass an MDP")
         where = read_indices("states", states, mdp.num_states, 0, mdp.state_names, codes)
+        count = mdp.num_states if features is None else np.shape(features)[-1]
+        fix = "pass features of the states, or decisions of fewer states"
+        for rows in ((mdp.num_states, mdp.num_actions), (len(where), mdp.num_actions)):
+            require_room("features of the options", (*rows, count), float, fix)
         basis = np.eye(mdp.num_states) if features is None else read_floats("features", features)
         if basis.ndim != 2 or len(basis) != mdp.num_states:
             raise ValueError(f"features has shape {basis.shape}, not ({mdp.num_states}, feature)")

@@ -10,6 +10,7 @@ import pytest
 from scipy.special import log_ndtr
 from scipy.stats import norm
 
+import ethogram
 from ethogram.inference.choices.laplace import (
     chosen_gaps,
     expand,
@@ -95,6 +96,53 @@ def test_a_learned_variance_is_that_of_quadrature():
     np.testing.assert_allclose((drawn.mean(0) - mean) / sd, 0, atol=4.5 / np.sqrt(1000))
     np.testing.assert_allclose(drawn.std(0) / sd, 1, atol=4.5 / np.sqrt(1000))
     np.testing.assert_allclose(found.log_evidence, evidence, atol=0.03)
+
+
+def test_people_and_their_mean_are_those_of_quadrature():
+    """Of two subjects with one weight each, whose variance is known: a grid over both and their mean."""
+    data = choices(60, [[0.3], [1.2]], seed=5, subject=np.arange(60) % 2)
+    found = laplace_choices(KEY, NoisyMDP(0.5, kind="features", loc_kappa=4.0), data, num_samples=2000)
+    each = [data.take(data.subject == number)._replace(subject=None) for number in range(2)]
+
+    def log_joint(at):
+        loc, *values = at.T
+        height = norm.logpdf(loc, scale=2.0)
+        for value, own in zip(values, each, strict=True):
+            height = height + log_likelihood(own, value[:, None]) + norm.logpdf(value, loc, np.sqrt(0.5))
+        return height
+
+    axes = np.linspace(-3, 4, 61), np.linspace(-1.5, 2.0, 71), np.linspace(-0.5, 3.5, 71)
+    points, probability, evidence = on_grid(log_joint, *axes)
+    mean = probability @ points
+    sd = np.sqrt(probability @ (points - mean) ** 2)
+    drawn = np.concatenate([found.sites["loc"][0], found.sites["theta"][0, :, :, 0]], axis=1)
+    assert found.pareto_k < 0.5 and found.covariance.shape == (2, 1, 1)
+    np.testing.assert_allclose((drawn.mean(0) - mean) / sd, 0, atol=4.5 / np.sqrt(1500))
+    np.testing.assert_allclose(drawn.std(0) / sd, 1, atol=4.5 / np.sqrt(2 * 1500))
+    np.testing.assert_allclose(found.log_evidence, evidence, atol=0.02)
+
+
+@pytest.mark.optimised
+def test_six_weights_are_those_of_nuts():
+    """Means and deviations within 4.5 standard errors of both, among four options."""
+    data = choices(300, np.linspace(-1, 1, 6), num_options=4)
+    model = NoisyMDP(25.0, kind="features")
+    ours = laplace_choices(KEY, model, data, num_samples=4000)
+    nuts = ethogram.fit(KEY, model, data, "nuts", num_samples=500, progress_bar=False).result
+    theirs = nuts.sites["theta"].reshape(-1, 6)
+    mine = ours.sites["theta"][0]
+    assert ours.pareto_k < 0.5
+    off = (mine.mean(0) - theirs.mean(0)) / theirs.std(0)
+    np.testing.assert_allclose(off, 0, atol=4.5 * np.hypot(1 / np.sqrt(2500), 1 / np.sqrt(2500)))
+    np.testing.assert_allclose(mine.std(0) / theirs.std(0), 1, atol=4.5 / np.sqrt(2500))
+
+
+def test_separated_choices_are_named_and_auto_would_not_take_the_draws():
+    """Only the prior bounds the weight: the posterior is skewed, which the k says."""
+    data = Decisions(np.array([[[1.0], [0.0]]] * 8), np.ones((8, 2), bool), np.zeros(8, int))
+    with pytest.warns(UserWarning, match="the choices are separated"):
+        found = laplace_choices(KEY, NoisyMDP(100.0, kind="features"), data)
+    assert found.pareto_k > 0.5
 
 
 def test_weights_are_smoothed_as_arviz_does():

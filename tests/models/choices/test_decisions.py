@@ -431,3 +431,11 @@ def test_traced_subjects_are_counted_by_their_names():
         jax.jit(lambda x: x.num_subjects)(data)
     named = data._replace(metadata=Metadata(subject_names=["ann", "ben", "cleo"]))
     assert jax.jit(lambda x: x.num_subjects)(named) == 3
+
+
+def test_tables_of_many_states_are_refused_before_they_are_made():
+    world = MDP.deterministic(np.zeros((20_000, 2), int), discount=0.9)
+    with pytest.raises(ValueError, match=r"features of the options would have shape \(20000, 2, 20000\)"):
+        Decisions.from_mdp(world, [0, 1], [0, 1])
+    made = Decisions.from_mdp(world, [0, 1], [0, 1], features=np.ones((20_000, 1)))
+    assert made.features.shape == (2, 2, 1)
