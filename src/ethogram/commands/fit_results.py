@@ -107,7 +107,7 @@ def _once() -> Callable[..., None]:
 def _settings(read: Program, method: str, settings: dict[str, Any]) -> dict[str, Any]:
     """Settings that a method of the model takes, with a progress bar where one can be seen."""
     model = read.make_model(read.sizes[0])
-    methods, usual, _ = system_of(model).methods(model, read.data)
+    methods, usual, *_ = system_of(model).methods(model, read.data)
     require_one_of("--method", method, ("auto", *methods))
     name = usual if method == "auto" else method
     try:
