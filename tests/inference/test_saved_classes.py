@@ -44,8 +44,6 @@ def test_reading_imports_what_it_needs():
         "ImitationState",
         "MotionState",
         "SearchState",
-        "NestedState",
-        "IntentSearchState",
         "ChainsState",
         "Pages",
         "AscentState",

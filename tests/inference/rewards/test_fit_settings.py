@@ -14,7 +14,7 @@ from scipy import optimize, stats
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from ethogram.domains import small_mdps
-from ethogram.inference.rewards import gaussian_vi, hyper_parameters, laplace
+from ethogram.inference.rewards import gaussian_vi, hyper_parameters, laplace, vi_steps
 from ethogram.inference.rewards.fit_reward import fit_reward
 from ethogram.inference.rewards.gaussian_vi import BaseDraws
 from ethogram.inference.rewards.laplace import Gaussian
@@ -263,7 +263,7 @@ def test_a_converged_fit_is_near_that_of_a_long_search(monkeypatch):
     )
     fit = fit_reward(jax.random.key(2), three_state(**FREE), data, **settings)
     assert fit.converged
-    monkeypatch.setattr(gaussian_vi, "convergence_status", lambda *_: Status.UNSETTLED)
+    monkeypatch.setattr(vi_steps, "convergence_status", lambda *_: Status.UNSETTLED)
     with pytest.warns(UserWarning, match="still move"):
         long = fit_reward(jax.random.key(2), three_state(**FREE), data, num_steps=250, **settings)
     sd = np.sqrt((long.posterior.latent_root**2).sum(-1))

@@ -282,7 +282,7 @@ def test_intents_are_predicted_and_scored_by_filtering():
     data = ethogram.Trajectories.from_list(states=[["w", "w"]], actions=[["run", "eat"]])
     model = ethogram.AgentMarkov(1, 2, truncation=2, stickiness=None).bind(data)
     initial, policy = np.array([0.7, 0.3]), np.array([[0.9, 0.1], [0.4, 0.6]])
-    turn = np.array([[[0.8, 0.2], [0.5, 0.5]]])
+    turn = np.tile([[0.8, 0.2], [0.5, 0.5]], (2, 1, 1))  # one for each pair
     sites = {"weights": initial, "initial": initial, "transition": turn}
     sites = {name: np.pad(site, [(0, 0)] * (site.ndim - 1) + [(0, 1)]) for name, site in sites.items()}
     sites["policy"] = policy[:, None]
