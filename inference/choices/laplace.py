@@ -29,7 +29,7 @@ from scipy.optimize import minimize
 from scipy.special import gammaln
 
 from ethogram.inference.choices.pareto_weights import smoothed_weights, systematic_resample
-from ethogram.inference.draws import Draws
+from ethogram.inference.draws import Draws, FitStatistics
 from ethogram.inference.sampled_posterior import SampledPosterior
 from ethogram.models.choices.choice_problem import ChoiceProblem, padded_count
 from ethogram.models.choices.decisions import Decisions, weights_of
@@ -96,7 +96,8 @@ class LaplacePosterior(SampledPosterior):
     def draws_for_export(self, key: Array, num_draws: int) -> Draws:
         """All draws, with the Pareto k of their weights."""
         found = super().draws_for_export(key, num_draws)
-        statistics = {name: ((), np.asarray(getattr(self, name))) for name in ("pareto_k", "log_evidence")}
+        names = ("pareto_k", "log_evidence")
+        statistics: FitStatistics = {name: ((), np.asarray(getattr(self, name))) for name in names}
         return found._replace(fit=statistics)
 
 
@@ -222,7 +223,7 @@ def chosen_gaps(model: NoisyMDP, problem: ChoiceProblem) -> tuple[ChosenGaps, np
     unit = units(problem)
     missing = padded_count(len(choice)) - len(choice)
     parts = (np.swapaxes(gaps * unit, 0, 1), others.T, weight, subject)
-    widths = ((0, 0), (0, missing), (0, 0)), ((0, 0), (0, missing)), (0, missing), (0, missing)
+    widths: Any = ((0, 0), (0, missing), (0, 0)), ((0, 0), (0, missing)), (0, missing), (0, missing)
     return ChosenGaps(*(np.pad(x, width) for x, width in zip(parts, widths, strict=True))), unit
 
 

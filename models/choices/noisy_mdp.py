@@ -351,7 +351,7 @@ class NoisyMDP(Exportable):
 
     def with_parts(self, sites: dict[str, Any], data: Decisions) -> dict[str, Any]:
         """Sampled sites (..., parameter) with the deterministic ones, those of the population first."""
-        found = {name: sites[name] for name in ("loc", "kappa") if name in sites}
+        found: dict[str, Any] = {name: site for name, site in sites.items() if name in ("loc", "kappa")}
         if "loc" in sites:
             found |= {f"{name}_loc": part for name, part in self.parts(sites["loc"], data).items()}
         return {**found, "theta": sites["theta"], **self.parts(sites["theta"], data)}

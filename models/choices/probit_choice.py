@@ -211,9 +211,9 @@ def integrate(gaps: Array, others: Array, normal: tuple[Array, Array], num_nodes
     Gaps and others (option, ...) are those of `log_probability`.
     """
     points, weights = np.polynomial.hermite_e.hermegauss(num_nodes)
-    log_weights = points**2 / 2 + np.log(weights) - _LOG_ROOT_TWO_PI
+    heights = points**2 / 2 + np.log(weights) - _LOG_ROOT_TWO_PI
     nodes, log_weights = (
-        jnp.asarray(x.reshape(-1, *[1] * (gaps.ndim - 1)), gaps.dtype) for x in (points, log_weights)
+        jnp.asarray(x.reshape(-1, *[1] * (gaps.ndim - 1)), gaps.dtype) for x in (points, heights)
     )
     mode, precision = normal
     x = mode + nodes / jnp.sqrt(precision)  # (node, ...)
