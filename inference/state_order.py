@@ -33,7 +33,7 @@ def in_order(result: Any, data: Any) -> Any:
     """
     model: Any = getattr(getattr(result, "posterior", result), "model", None)
     axes = model.exchangeable_axes() if isinstance(model, ConjugateModel) else {}
-    if not axes:
+    if not axes and not (hasattr(model, "state_positions") and model.has_labels()):
         return result
     if isinstance(result, ConjugateResult):
         blocks = result.posterior.blocks

@@ -154,9 +154,9 @@ values = fit.result.sites["v"]  # by chain and draw
 print(ethogram.choices.summarize_choices(player, fit.result.sites, train))
 
 # %% [markdown]
-# That was NUTS, the default; `"px-da"` can be used in its place. With many options and large values the scale of the
-# values is poorly identified, and a sweep changes it little: `winner="rejection", collapse_scale=2` add a move of the
-# scale with the latent utilities summed out. To compare the samplers, run the cells above with `player` and `train`.
+# That was NUTS, since the settings are its own; `"px-da"` can be used in its place. With many options and large values
+# the scale of the values is poorly identified, and a sweep of PX-DA changes it little. To compare the samplers, run the
+# cells above with `player` and `train`.
 #
 # Predictions are posterior predictive probabilities of each placement: the mean over draws of its exact probability.
 # The choice error is the share of placements that are not the most probable one. The oracle knows the true values but

@@ -27,7 +27,6 @@ from scipy.optimize import minimize
 
 from benchmarks import report
 from ethogram.inference.rewards.fit_reward import fit_reward
-from ethogram.inference.rewards.gaussian import log_likelihood
 from ethogram.models.mdps.mdp import MDP
 from ethogram.models.rewards.gp_irl import GPIRL
 
@@ -192,7 +191,7 @@ def row_of_bound(case: Case, family: str, exact: Exact, seed: int) -> dict[str, 
     @jax.jit
     def negative(flat):
         mean, root = split(flat)
-        log_likelihoods = log_likelihood(model, rewards(mean, root, places), jnp.ones(()), counts)
+        log_likelihoods = model.count_log_likelihood(rewards(mean, root, places), counts, jnp.ones(()))
         return divergence(mean, root) - chances @ log_likelihoods
 
     def judged(mean, root):

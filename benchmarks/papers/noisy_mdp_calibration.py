@@ -22,7 +22,7 @@ from numpyro.infer import NUTS, Gibbs
 from scipy import stats
 
 from benchmarks.papers.noisy_mdp_reference import autocovariances, integrated_time, log_posterior
-from ethogram.inference.choices.gibbs_sweep import MOVES, probit_problem, with_prior
+from ethogram.inference.choices.gibbs_sweep import probit_problem, with_prior
 from ethogram.inference.choices.px_da import PXDA, PXDAState
 from ethogram.models.choices.decisions import Decisions
 from ethogram.models.choices.noisy_mdp import NoisyMDP
@@ -101,17 +101,16 @@ def _begin(kind: str, variant: str, kernel: Any, kappa: np.ndarray, known: dict,
 def _side_by_side(kernel: PXDA, keys: Array, data: Decisions, choices: np.ndarray) -> PXDAState:
     """States of all replications, from that of the first: choices only affect the order of options."""
     first = kernel.init(keys[0], 0, None, (data._replace(choice=choices[0]),), {})
-    design, move = np.asarray(kernel.model.design(data)), MOVES[kernel.moves]
+    design, move = np.asarray(kernel.model.design(data)), kernel.move
     each = [probit_problem(design, data.legal, choice, move) for choice in choices]
     problems = jax.tree.map(_stacked, *each)
-    precision = jnp.broadcast_to(first.carried.problem.precision, problems.precision.shape)
+    precision = jnp.broadcast_to(first.problem.precision, problems.precision.shape)
     problems = jax.vmap(with_prior)(problems, precision)
     start = jnp.where(jnp.arange(data.legal.shape[1]) == 0, 1.0, -1.0)[:, None, None]
     several = jax.tree.map(
         lambda x: jnp.broadcast_to(x, (len(choices), *jnp.shape(x))), first._replace(rng_key=0)
     )
-    carried = several.carried._replace(problem=problems, latents=jnp.where(problems.legal, start, 0))
-    return several._replace(rng_key=keys, carried=carried)
+    return several._replace(rng_key=keys, problem=problems, latents=jnp.where(problems.legal, start, 0))
 
 
 def _stacked(*leaves: Array) -> Array:

@@ -235,7 +235,8 @@ def run_chains(kernel: PXDA, state: PXDAState, data: Decisions, sweeps: int) -> 
     """Theta (sweep, chain, parameter) and shares of proposals taken (sweep, chain), from the state on."""
 
     def step(state, _):
-        state = kernel.sample(state, (data,), {})
-        return state, (state.z["theta"], state.accept_prob)
+        after = kernel.sample(state, (data,), {})
+        kept = (after.latents[0] == state.latents[0]) & jnp.any(state.problem.legal, axis=0)
+        return after, (after.z["theta"], 1 - jnp.sum(kept, axis=0) / jnp.sum(state.problem.counts > 0))
 
     return jax.lax.scan(step, state, length=sweeps)[1]

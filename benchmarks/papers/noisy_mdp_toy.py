@@ -36,6 +36,7 @@ from benchmarks.papers.noisy_mdp_reference import (
     importance_means,
     run_chains,
 )
+from benchmarks.papers.noisy_mdp_variants import VariantPXDA
 from ethogram.domains import small_mdps
 from ethogram.inference.choices.latent_utilities import draw_latents
 from ethogram.inference.choices.px_da import PXDA, PXDAState
@@ -161,7 +162,7 @@ def figures_of(runs: dict, sizes: Sizes) -> dict[int, dict[tuple[str, str], Run]
 @functools.cache
 def kernel_of(move: str, winner: str, prior: str) -> PXDA:
     name, *scale = move.split()
-    return PXDA(NoisyMDP(KAPPAS[prior]), name, winner, scale_prior=tuple(map(float, scale)) or None)
+    return VariantPXDA(NoisyMDP(KAPPAS[prior]), name, winner, scale_prior=tuple(map(float, scale)) or None)
 
 
 class Begun(NamedTuple):
@@ -221,7 +222,7 @@ def wander(data: Decisions, sweeps: int, seed: int, start: float = 10.0) -> np.n
         def sweep(_, carry):
             key, values, latents = carry
             key, key_latents, key_values = jax.random.split(key, 3)
-            latents, _ = draw_latents(key_latents, (rows @ values)[..., None], legal, latents, "gibbs", 1)
+            latents = draw_latents(key_latents, (rows @ values)[..., None], legal, latents, "gibbs")
             seen = solve_triangular(root, flat.T @ latents.ravel(), lower=True)
             noise = jax.random.normal(key_values, seen.shape)
             return key, solve_triangular(root, seen + noise, lower=True, trans=1), latents

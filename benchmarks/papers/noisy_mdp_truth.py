@@ -35,6 +35,7 @@ from scipy import stats
 from benchmarks import report
 from benchmarks.papers.noisy_mdp_calibration import begin_gibbs, begin_ranks, rows_of_ranks, world
 from benchmarks.papers.noisy_mdp_reference import grid_moments, run_chains
+from benchmarks.papers.noisy_mdp_variants import VARIANTS, VariantPXDA
 from ethogram.inference.choices import gibbs_sweep
 from ethogram.inference.choices.px_da import PXDA, PXDAState
 from ethogram.models.choices.decisions import Decisions
@@ -125,7 +126,7 @@ _SPOILED: contextvars.ContextVar[tuple[float, np.ndarray] | None] = contextvars.
 @contextmanager
 def shapes_can_be_spoiled() -> Iterator[None]:
     """The package's draw of the scale, except under `spoiled`: a wrong shape is not among its options."""
-    right = gibbs_sweep._draw_scale
+    right = gibbs_sweep.draw_scale
 
     def draw(key: Array, rest: Array, *others: Any) -> Array:
         if _SPOILED.get() is None:
@@ -138,7 +139,7 @@ def shapes_can_be_spoiled() -> Iterator[None]:
         less = gamma * jax.random.beta(key_less, shape - lost, lost)
         return rest / 2 / jnp.where(shift > 0, more, jnp.where(shift < 0, less, gamma))
 
-    with mock.patch.object(gibbs_sweep, "_draw_scale", draw):
+    with mock.patch.object(gibbs_sweep, "draw_scale", draw):
         yield
 
 
@@ -154,14 +155,14 @@ def spoiled(shape: float, shift: np.ndarray) -> Iterator[None]:
 
 def right_shape(legal: np.ndarray, moves: str) -> float:
     """Half of the options less the translations."""
-    lost = {"none": 0, "one": 1, "local": len(legal)}[gibbs_sweep.MOVES[moves].translations]
+    lost = {"none": 0, "one": 1, "local": len(legal)}[VARIANTS[moves].translations]
     return (legal.sum() - lost) / 2
 
 
 def problem_of(data: Decisions, moves: str) -> gibbs_sweep.ProbitProblem:
     """The decisions as a sweep reads them, the first option chosen in each, under the prior of the checks."""
     design = NoisyMDP(KAPPA).design(data)
-    move = gibbs_sweep.MOVES[moves]
+    move = VARIANTS[moves]
     problem = gibbs_sweep.probit_problem(design, data.legal, np.zeros(len(data.choice), int), move)
     translation = [0.0] if move.translations == "one" else []
     return gibbs_sweep.with_prior(problem, jnp.array([1 / KAPPA] * design.shape[-1] + translation))
@@ -182,9 +183,9 @@ def rows_of_shape(moves: str, size: tuple[int, int], seed: int) -> list[dict[str
             noisy = jnp.reshape(means, (3, -1, 3 * chains))
             noisy = noisy + jax.random.normal(key_noise, noisy.shape)
             drawn = gibbs_sweep.draw_parameters(
-                key_draw, problem, jnp.where(problem.legal, noisy, 0), gibbs_sweep.MOVES[moves], scale_prior=None,
-            )  # fmt: skip
-            return drawn.theta, jnp.sum(drawn.theta**2, axis=0)
+                key_draw, problem, jnp.where(problem.legal, noisy, 0), VARIANTS[moves],
+            )[0]  # fmt: skip
+            return drawn, jnp.sum(drawn**2, axis=0)
 
         return jnp.mean(jax.lax.scan(step, theta, jax.random.split(key, sweeps))[1], axis=0)
 
@@ -216,6 +217,7 @@ def rows_of_geweke(
     chains, sweeps = size
     data = world(num_states, 6, seed + 1)
     problem, parameters = problem_of(data, moves), num_states - 1
+    kernel = VariantPXDA(NoisyMDP(KAPPA), moves, winner)
 
     def chosen(key, theta):
         """Utilities (option, decision) and choices given values."""
@@ -233,11 +235,9 @@ def rows_of_geweke(
         rows = jnp.take_along_axis(rows, order[..., None], axis=0)
         legal = jnp.take_along_axis(problem.legal, order[..., None], axis=0)
         latents = jnp.where(legal, jnp.take_along_axis(noisy, order, axis=0)[..., None], 0)
-        drawn, _ = gibbs_sweep.sweep(
-            key_sweep, problem._replace(design=jnp.reshape(rows, problem.design.shape), legal=legal),
-            theta[:, None], latents, gibbs_sweep.MOVES[moves], winner=winner, proposals=1, scale_prior=None,
-        )  # fmt: skip
-        return drawn.theta[:, 0], chosen_mean
+        ordered = problem._replace(design=jnp.reshape(rows, problem.design.shape), legal=legal)
+        drawn = kernel._sweep(key_sweep, ordered, theta[:, None], latents)[0]
+        return drawn[:, 0], chosen_mean
 
     @jax.jit
     def run(key, theta):
@@ -290,7 +290,7 @@ def begin_flat(moves: str, data: Decisions, chains: int, seed: int) -> Flat:
         "scale+translate": {"shape n / 2": 0.5, "shape n / 2 - 1": -0.5},
         "local+scale": {"shape n / 2": len(data.choice) / 2},
     }.get(moves, {})
-    kernel = PXDA(NoisyMDP(float("inf"), "features"), moves)
+    kernel = VariantPXDA(NoisyMDP(float("inf"), "features"), moves)
     keys = jax.random.split(jax.random.key(seed), chains * (1 + len(wrong)))
     return Flat(moves, kernel, kernel.init(keys, 0, None, (data,), {}), wrong)
 

@@ -43,7 +43,7 @@ from ethogram.inference.rewards import heldout_reward_curve, infer_reward_intent
 from ethogram.models.data import Trajectories
 from ethogram.models.intents import AgentMarkov
 from ethogram.models.mdps import MDP
-from ethogram.models.rewards import GPIRL
+from ethogram.models.rewards import GPIRL, SwitchingGPIRL
 
 __all__ = ["measure"]
 
@@ -91,8 +91,8 @@ def worlds(quick: bool) -> list[World]:
     cells = np.stack(np.divmod(np.arange(gridworld5.NUM_CELLS), 5), 1) / 4
     grid = MDP.deterministic(gridworld5.NEXT_STATE, discount=DISCOUNT)
 
-    def on_grid(size: int) -> GPIRL:
-        return GPIRL(grid, cells, num_intents=size)
+    def on_grid(size: int) -> SwitchingGPIRL:
+        return SwitchingGPIRL(GPIRL(grid, cells), size)
 
     found = [
         World(
@@ -112,8 +112,8 @@ def worlds(quick: bool) -> list[World]:
     if not quick:
         mdp, nodes = maze(), np.concatenate([labyrinth.node_positions() / 7, levels()[:, None] / 3], 1)
 
-        def in_maze(size: int) -> GPIRL:
-            return GPIRL(mdp, nodes, num_intents=size)
+        def in_maze(size: int) -> SwitchingGPIRL:
+            return SwitchingGPIRL(GPIRL(mdp, nodes), size)
 
         found.append(
             World("labyrinth", labyrinth.load(), None, in_maze, 100, 0.15, 1, 1, 30, SIZES[:3], False)
@@ -203,7 +203,7 @@ def _agent(key: jax.Array, world: World, data: Trajectories, quick: bool) -> flo
 
 def accuracy(key: jax.Array, fit: Any, data: Trajectories, modes: np.ndarray) -> float:
     """Share of test steps whose most likely intent, as labelled in the training traces, is the true mode."""
-    if not fit.posterior.model.switches:
+    if fit.posterior.model.num_intents == 1:
         return float(max(np.mean(modes), 1 - np.mean(modes)))
     numbered = data._replace(group=np.arange(data.num_sequences, dtype=np.int32))
     parts = numbered.split(jax.random.split(key)[0], by="sequence", test_fraction=0.25)

@@ -34,8 +34,8 @@ import numpy as np
 from benchmarks import report
 from ethogram.domains import objectworld
 from ethogram.inference.rewards.fit_reward import fit_reward
-from ethogram.inference.rewards.gaussian import hyper_values
 from ethogram.inference.rewards.heldout import heldout_policy_scores, reward_peers
+from ethogram.inference.rewards.hyper_parameters import unpack
 from ethogram.inference.rewards.predictions import difference_coverage, policies, predict_reward
 from ethogram.models.mdps.values import expected_value_difference, soft_values
 from ethogram.models.rewards.gp_irl import GPIRL
@@ -125,7 +125,7 @@ def _rows_of_world(seed: int, number: int, size: int, count: int) -> list[dict[s
         score = heldout_policy_scores(jax.random.key(4), {name: one}, new)[name]
         add(rows, row | {"held_out": score.log_density, "held_out_se": score.se})
     model = GPIRL(home.mdp, home.features)
-    hypers = {name: np.asarray(x) for name, x in hyper_values(model, default.posterior.log_hyper[0]).items()}
+    hypers = {name: np.asarray(x) for name, x in unpack(model, default.posterior.log_hyper[0]).items()}
     hypers = {name: hypers[name] for name in ("scale", "relevance")}
     starts = {
         "relevances times 3": hypers | {"relevance": 3 * hypers["relevance"]},

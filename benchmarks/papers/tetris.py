@@ -133,8 +133,8 @@ def learn(key: Array, data: Decisions, warmup: int, draws: int) -> Posterior:
 
 
 def learn_by_pxda(key: Array, data: Decisions, warmup: int, draws: int) -> Posterior:
-    """The same by parameter-expanded data augmentation, with the collapsed scale move."""
-    kernel = PXDA(MODEL, winner="rejection", collapse_scale=1)
+    """The same by parameter-expanded data augmentation."""
+    kernel = PXDA(MODEL)
     mcmc = MCMC(kernel, num_warmup=warmup, num_samples=draws, num_chains=CHAINS, chain_method="vectorized",
                 progress_bar=False)  # fmt: skip
     with warnings.catch_warnings():

@@ -36,9 +36,8 @@ from ethogram.models.choices.probit_choice import ProbitChoice
 
 __all__ = ["Case", "Chains", "measure", "measure_case", "measure_linearity"]
 
-MOVES = ("da", "scale", "scale+translate", "local", "local+scale")
+MOVES = ("da", "scale", "scale+translate", "local+scale")
 TRIED = (("dense", 16), ("dense", 24), ("diagonal", 16), ("diagonal", 24))
-COLLAPSED = (0, 1, 5)
 SIZES = ("toy", "middle", "tetris")
 TARGETS = {"toy": 12.0, "middle": 24.0}
 RIVALS = {"scale+translate": 1.2, "da": 1.3}
@@ -62,7 +61,6 @@ class Case(NamedTuple):
     sweeps: int
     draws: int
     warmup: tuple[int, int]
-    collapsed: tuple[int, ...] = ()
 
 
 def cases(settings: argparse.Namespace) -> dict[str, list[Case]]:
@@ -79,7 +77,7 @@ def cases(settings: argparse.Namespace) -> dict[str, list[Case]]:
     found["middle"] = [Case(data, NoisyMDP(9.0), 4, 2000, 200, (500, 400)) for data in middle]
     play = tetris.simulate(keys[0], (-3.0, -15.0, -1.0), 50).decisions
     lengths = (8000, 200, (2000, 400))
-    found["tetris"] = [Case(play, NoisyMDP(2500.0, "features"), 4, *lengths, collapsed=COLLAPSED)]
+    found["tetris"] = [Case(play, NoisyMDP(2500.0, "features"), 4, *lengths)]
     names = [settings.size] if settings.size else (["toy"] if quick else list(found))
     return {name: found[name] for name in names}
 
@@ -105,7 +103,6 @@ def measure(settings: argparse.Namespace) -> list[dict[str, Any]]:
     if settings.dtype is None and not quick:
         with jax.enable_x64(False):
             for name, (case, *_) in made.items():
-                case = case._replace(collapsed=())
                 rows += measure_case(name, case, TRIED[:1], (BEST,), "float32", rounds, settings.seed)
     return rows
 
@@ -223,7 +220,7 @@ def measure_case(
     data = data._replace(features=data.features.astype(dtype))
     common = {"case": name, "seed": seed, "dtype": dtype, "decisions": data.num_decisions}
     common["options"] = float(data.legal.sum(-1).mean())
-    running: dict[tuple[str, int | None], Chains] = {}
+    running: dict[str, Chains] = {}
     rows, best, rate = [], ("dense", 16), -np.inf
     for mass, nodes in tries:
         kernel = NUTS(summed(case.model, nodes), dense_mass=mass == "dense", max_tree_depth=(6, 10))
@@ -234,28 +231,22 @@ def measure_case(
             columns = {"sampler": "NUTS, trial", "chains": 4, "nuts_mass": mass, "nuts_nodes": nodes}
             rows.append({**common, **columns, "min_ess_per_s": found, "leapfrogs": chains.leapfrogs})
         if found > rate:
-            best, rate, running["NUTS", None] = (mass, nodes), found, chains
-    kinds = {(move, None): {"moves": move} for move in moves}
-    kinds |= {
-        (f"{BEST}, rejection", k): {"moves": BEST, "winner": "rejection", "collapse_scale": k}
-        for k in case.collapsed
-    }
-    for kind, arguments in kinds.items():
-        length = case.sweeps // 4 if kind[1] else case.sweeps  # dearer sweeps, of which fewer are needed
-        running[kind] = Chains(
-            PXDA(case.model, **arguments), data, case.chains, length, case.warmup[0], jax.random.key(seed)
+            best, rate, running["NUTS"] = (mass, nodes), found, chains
+    for move in moves:
+        running[move] = Chains(
+            PXDA(case.model, move), data, case.chains, case.sweeps, case.warmup[0], jax.random.key(seed)
         )
     order = list(running)
     for _ in range(rounds):
         for kind in order:
             running[kind].round()
         order.reverse()
-    peer = told_by(case, running["NUTS", None])
+    peer = told_by(case, running["NUTS"])
     latents = float(data.legal.sum())
     for kind, chains in running.items():
-        row = {"sampler": kind[0], "chains": chains.chains, "collapse_scale": kind[1]}
-        row |= row_of(case, chains, running["NUTS", None], peer, rounds)
-        if kind[0] == "NUTS":
+        row = {"sampler": kind, "chains": chains.chains}
+        row |= row_of(case, chains, running["NUTS"], peer, rounds)
+        if kind == "NUTS":
             row |= {"nuts_mass": best[0], "nuts_nodes": best[1], "leapfrogs": chains.leapfrogs}
         else:
             row["ns_per_latent"] = 1e3 * row["sweep_us"] / latents
@@ -301,14 +292,8 @@ def kept(chains: Chains, rounds: int) -> Timing:
 def checks(name: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Targets, by medians over worlds; in float32 too, if requested."""
 
-    def values(column: str, sampler: str, collapse: int | None = None) -> np.ndarray:
-        return np.array(
-            [
-                row[column]
-                for row in rows
-                if (row["sampler"], row.get("collapse_scale")) == (sampler, collapse)
-            ]
-        )
+    def values(column: str, sampler: str) -> np.ndarray:
+        return np.array([row[column] for row in rows if row["sampler"] == sampler])
 
     columns = []
     if name in TARGETS:
@@ -318,12 +303,6 @@ def checks(name: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
             for column, least in (("mean_ess_per_s", target), ("min_ess_per_s", 0.9)):
                 gain = float(np.median(values(column, BEST) / values(column, rival)))
                 columns.append((f"{column.split('_')[0]} ESS/s, {BEST} over {rival}", gain, least))
-    else:
-        plain = values("sweeps_per_draw", f"{BEST}, rejection", 0)
-        collapsed = values("sweeps_per_draw", f"{BEST}, rejection", 1)
-        columns.append(
-            ("sweeps a draw, without over with the collapsed scale", float((plain / collapsed)[0]), 3.0)
-        )
     dtype = rows[0]["dtype"]
     return [
         {"case": name, "dtype": dtype, "check": text, "value": value, "target": target, "reached": value >= target}

@@ -36,8 +36,14 @@ __all__ = [
     "Move",
     "ProbitProblem",
     "draw_parameters",
+    "draw_scale",
+    "draw_theta",
     "fitted",
+    "latents_of_subjects",
+    "padded_problem",
     "probit_problem",
+    "projected",
+    "residual",
     "subject_problems",
     "sweep",
     "with_prior",
@@ -49,18 +55,13 @@ class Move(NamedTuple):
 
     scale: bool = False
     translations: str = "none"  # "one" for all, or "local": one per decision
-    proper: bool = False
 
 
 MOVES = {
     "da": Move(),
     "scale": Move(True),
-    "translate": Move(False, "one"),
     "scale+translate": Move(True, "one"),
-    "local": Move(False, "local"),
     "local+scale": Move(True, "local"),
-    "scale_proper": Move(True, proper=True),
-    "scale+translate_proper": Move(True, "one", proper=True),
 }
 
 
@@ -110,6 +111,18 @@ def probit_problem(design: np.ndarray, legal: np.ndarray, choice: np.ndarray, mo
     return ProbitProblem(*parts)
 
 
+def padded_problem(problem: Any, num_decisions: int) -> ProbitProblem:
+    """The problem with decisions without legal options added, up to this number."""
+    options, decisions = problem.legal.shape[:2]
+    missing = num_decisions - decisions
+    rows = np.reshape(problem.design, (options, decisions, problem.design.shape[1]))
+    return problem._replace(
+        design=np.pad(rows, ((0, 0), (0, missing), (0, 0))).reshape(-1, rows.shape[-1]),
+        legal=np.pad(problem.legal, ((0, 0), (0, missing), (0, 0))),
+        counts=np.pad(problem.counts, ((0, missing), (0, 0))),
+    )
+
+
 def subject_problems(
     design: np.ndarray,
     legal: np.ndarray,
@@ -125,16 +138,8 @@ def subject_problems(
     each = []
     for number in range(num_subjects):
         mine = subject == number
-        ordered: Any = probit_problem(design[mine], legal[mine], choice[mine], move)
-        missing = max(counts.max(initial=0), 1) - counts[number]
-        rows = np.reshape(ordered.design, (legal.shape[1], counts[number], ordered.design.shape[1]))
-        each.append(
-            ordered._replace(
-                design=np.pad(rows, ((0, 0), (0, missing), (0, 0))).reshape(-1, rows.shape[-1]),
-                legal=np.pad(ordered.legal, ((0, 0), (0, missing), (0, 0))),
-                counts=np.pad(ordered.counts, ((0, missing), (0, 0))),
-            )
-        )
+        ordered = probit_problem(design[mine], legal[mine], choice[mine], move)
+        each.append(padded_problem(ordered, max(counts.max(initial=0), 1)))
     return jax.tree.map(lambda *parts: np.stack(parts), *each)
 
 
@@ -149,49 +154,33 @@ def with_prior(problem: ProbitProblem, precision: Array, mean: Array | None = No
     return problem._replace(precision=precision, pull=pull, factor=cholesky(whole, lower=True))
 
 
-class ParameterDraw(NamedTuple):
-    """Theta (parameter, chain), latents on the scale of the model, and the scale drawn (chain,), relative to one."""
-
-    theta: Array
-    latents: Array
-    scale: Array
-
-
 def sweep(
-    key: Array,
-    problem: ProbitProblem,
-    theta: Array,
-    latents: Array,
-    move: Move,
-    *,
-    winner: str,
-    proposals: int,
-    scale_prior: tuple[float, float] | None,
-) -> tuple[ParameterDraw, Array]:
-    """One sweep of all chains, and the acceptance rate (chain,) of proposals.
+    key: Array, problem: ProbitProblem, theta: Array, latents: Array, move: Move, winner: str
+) -> tuple[Array, Array, Array]:
+    """Theta (parameter, chain), latents (option, decision, chain) and scales (chain,) after a sweep of all chains.
 
-    With subjects, they are the first axis of theta (parameter, chain), the latents (option, decision, chain) and the
-    scale; winner and proposals are those of `draw_latents`, the scale's prior is that of `draw_parameters`.
+    With subjects, they are the first axis of all; the winner is that of `draw_latents`.
     """
     key_latents, key_parameters = jax.random.split(key)
-    means = jnp.reshape(fitted(problem, theta), latents.shape)
-    draw_each = functools.partial(draw_parameters, move=move, scale_prior=scale_prior)
+    drawn = latents_of_subjects(
+        functools.partial(draw_latents, key_latents, winner=winner), problem, theta, latents
+    )
     if latents.ndim == 3:
-        drawn, taken = draw_latents(key_latents, means, problem.legal, latents, winner, proposals)
-        new = draw_each(key_parameters, problem, drawn)
-    else:
-        # (subject, option, decision, chain) to (option, subject * decision, chain)
-        mean, legal, current = (
-            jnp.moveaxis(x, 0, 1).reshape(x.shape[1], -1, x.shape[-1])
-            for x in (means, problem.legal, latents)
-        )
-        drawn, taken = draw_latents(key_latents, mean, legal, current, winner, proposals)
-        subjects, options, decisions, chains = latents.shape
-        drawn = jnp.moveaxis(jnp.reshape(drawn, (options, subjects, decisions, chains)), 1, 0)
-        keys = jax.random.split(key_parameters, subjects)
-        new = jax.vmap(functools.partial(draw_each, shifted=True))(keys, problem, drawn)
-    real = (problem.counts.reshape(-1, 1) > 0).astype(taken.dtype)  # padding makes no proposals
-    return new, jnp.sum(taken * real, axis=0) / jnp.maximum(jnp.sum(real, axis=0), 1)
+        return draw_parameters(key_parameters, problem, drawn, move)
+    keys = jax.random.split(key_parameters, len(latents))
+    return jax.vmap(functools.partial(draw_parameters, move=move, shifted=True))(keys, problem, drawn)
+
+
+def latents_of_subjects(draw: Any, problem: ProbitProblem, theta: Array, latents: Array) -> Array:
+    """New latents by a function of means, legal options and latents (option, decision, chain), all subjects at once."""
+    means = jnp.reshape(fitted(problem, theta), latents.shape)
+    if latents.ndim == 3:
+        return draw(means, problem.legal, latents)
+    subjects, options, decisions, chains = latents.shape
+    joined = (
+        jnp.moveaxis(x, 0, 1).reshape(options, -1, x.shape[-1]) for x in (means, problem.legal, latents)
+    )
+    return jnp.moveaxis(jnp.reshape(draw(*joined), (options, subjects, decisions, chains)), 1, 0)
 
 
 def fitted(problem: ProbitProblem, theta: Array) -> Array:
@@ -202,40 +191,51 @@ def fitted(problem: ProbitProblem, theta: Array) -> Array:
 
 
 def draw_parameters(
-    key: Array,
-    problem: ProbitProblem,
-    latents: Array,
-    move: Move,
-    *,
-    scale_prior: tuple[float, float] | None,
-    shifted: bool = False,
-) -> ParameterDraw:
-    """The expansion, and a joint draw of scale, translation and theta given the latents; the choices do not enter.
+    key: Array, problem: ProbitProblem, latents: Array, move: Move, shifted: bool = False
+) -> tuple[Array, Array, Array]:
+    """Theta (parameter, chain), the latents on the model's scale and the scale (chain,), relative to one.
 
-    A proper move has the a and b of the inverse gamma prior of its scale; `shifted` says that the prior mean of theta
-    may be nonzero.
+    A joint draw of scale, translation and theta given the latents; the choices do not enter. `shifted` says that the
+    prior mean of theta may be nonzero.
     """
-    key_expand, key_scale, key_theta, key_level = jax.random.split(key, 4)
-    legal, dtype, num_chains = problem.legal, latents.dtype, latents.shape[-1]
-    counts = jnp.maximum(problem.counts, 1)  # padding has no option
-    y, expansion = latents, jnp.zeros(num_chains, dtype)
-    if move.proper:
-        y, expansion = _expanded(key_expand, problem, latents, move, scale_prior)
-    elif move.translations == "local":
-        y = jnp.where(legal, latents - jnp.sum(latents, axis=0) / counts, 0)
-    flat = jnp.reshape(y, (-1, num_chains))
-    seen = jnp.matmul(problem.design.T, flat, precision="highest")
-    root = solve_triangular(problem.factor, seen, lower=True)
-    scale = jnp.ones(num_chains, dtype)
+    key_scale, key_rest = jax.random.split(key)
+    y = latents
+    if move.translations == "local":
+        centre = jnp.sum(latents, axis=0) / jnp.maximum(problem.counts, 1)  # padding has no option
+        y = jnp.where(problem.legal, latents - centre, 0)
+    root = projected(problem, y)
+    scale = jnp.ones(latents.shape[-1], latents.dtype)
     if move.scale:
-        # The residual sum of squares, as a sum: a difference would cancel where values are large against the noise.
-        best = solve_triangular(problem.factor, root, lower=True, trans=1)
-        off = flat - jnp.matmul(problem.design, best, precision="highest")
-        centre = jnp.matmul(problem.axes, best, precision="highest")
-        rest = jnp.sum(off**2, axis=0) + problem.precision @ centre**2 + 2 * expansion
-        drift = problem.pull @ centre if shifted else None
-        scale = _draw_scale(key_scale, rest, drift, problem, move, scale_prior)
-    noise = jax.random.normal(key_theta, root.shape, dtype)
+        rest, drift = residual(problem, y, root, shifted)
+        scale = draw_scale(key_scale, rest, drift, problem, move)
+    return draw_theta(key_rest, problem, y, root, scale, move, shifted)
+
+
+def projected(problem: ProbitProblem, y: Array) -> Array:
+    """Latents (option, decision, chain) on the components, divided by the factor of the posterior precision."""
+    flat = jnp.reshape(y, (-1, y.shape[-1]))
+    return solve_triangular(
+        problem.factor, jnp.matmul(problem.design.T, flat, precision="highest"), lower=True
+    )
+
+
+def residual(problem: ProbitProblem, y: Array, root: Array, shifted: bool) -> tuple[Array, Array | None]:
+    """A and B (chain,) of the density of the scale given latents; B is None where the prior mean of theta is zero."""
+    flat = jnp.reshape(y, (-1, y.shape[-1]))
+    best = solve_triangular(problem.factor, root, lower=True, trans=1)
+    # The residual sum of squares, as a sum: a difference would cancel where values are large against the noise.
+    off = flat - jnp.matmul(problem.design, best, precision="highest")
+    centre = jnp.matmul(problem.axes, best, precision="highest")
+    rest = jnp.sum(off**2, axis=0) + problem.precision @ centre**2
+    return rest, problem.pull @ centre if shifted else None
+
+
+def draw_theta(
+    key: Array, problem: ProbitProblem, y: Array, root: Array, scale: Array, move: Move, shifted: bool
+) -> tuple[Array, Array, Array]:
+    """Theta and translations given latents before them, their projection and the scale; as `draw_parameters`."""
+    key_theta, key_level = jax.random.split(key)
+    noise = jax.random.normal(key_theta, root.shape, y.dtype)
     if shifted:
         pull = jnp.matmul(problem.axes.T, problem.pull[:, None], precision="highest")
         noise = noise + solve_triangular(problem.factor, pull, lower=True)
@@ -246,43 +246,18 @@ def draw_parameters(
         theta, translation = theta[:-1], theta[-1]
         after = after - translation
     elif move.translations == "local":
-        after = after + jax.random.normal(key_level, latents.shape[1:], dtype) / jnp.sqrt(counts)
-    return ParameterDraw(theta, jnp.where(legal, after, 0), scale)
+        level = jax.random.normal(key_level, y.shape[1:], y.dtype)
+        after = after + level / jnp.sqrt(jnp.maximum(problem.counts, 1))
+    return theta, jnp.where(problem.legal, after, 0), scale
 
 
-def _expanded(
-    key: Array, problem: ProbitProblem, latents: Array, move: Move, scale_prior: tuple[float, float] | None
-) -> tuple[Array, Array]:
-    """Latents after a translation from its proper prior, and b over a scale drawn from its prior, (chain,).
-
-    Only the ratio of the scales before and after matters, so the scale before is one: b over it is a gamma variate,
-    which does not under- or overflow however vague the prior.
-    """
-    key_scale, key_shift = jax.random.split(key)
-    chains = latents.shape[-1:]
-    share = jax.random.gamma(key_scale, (scale_prior or (1.0, 1.0))[0], chains, latents.dtype)
-    shift = jnp.zeros(chains, latents.dtype)
-    if move.translations == "one":
-        shift = jax.random.normal(key_shift, chains, latents.dtype) / jnp.sqrt(problem.precision[-1])
-    return jnp.where(problem.legal, latents + shift, 0), share
-
-
-def _draw_scale(
-    key: Array,
-    rest: Array,
-    drift: Array | None,
-    problem: ProbitProblem,
-    move: Move,
-    scale_prior: tuple[float, float] | None,
-) -> Array:
+def draw_scale(key: Array, rest: Array, drift: Array | None, problem: ProbitProblem, move: Move) -> Array:
     """A draw of z_1: inverse gamma; with a drift, 1 / s^2 with s from `draw_tilted`, and one without decisions.
 
-    The Haar shape is half the options less the translations.
+    The shape is half the options less the translations, by the Haar measure.
     """
     shape = jnp.sum(problem.counts).astype(rest.dtype) / 2
-    if move.proper:
-        shape = shape + (scale_prior or (0.0, 0.0))[0]
-    elif move.translations != "none":
+    if move.translations != "none":
         shape = shape - (jnp.sum(problem.counts > 0) / 2 if move.translations == "local" else 0.5)
     if drift is None:
         return rest / 2 / jax.random.gamma(key, shape, rest.shape, rest.dtype)

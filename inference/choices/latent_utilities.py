@@ -7,8 +7,7 @@ options that decreases in w: a normal of unit variance right of the mode, and on
 it, dominate the density and touch it at the mode.
 
 Data augmentation: Albert, Chib (1993); truncated normals one at a time: Geweke (1991); the winner: Singh, Chopin and
-Whiteley, "Bayesian learning of noisy Markov decision processes", section 7.2, whose proposal, a normal with the
-curvature at the mode on both sides, has a lighter right tail than its target.
+Whiteley, "Bayesian learning of noisy Markov decision processes", section 7.2.
 """
 
 from __future__ import annotations
@@ -20,19 +19,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
-from jax.scipy.special import erfc, log_ndtr, ndtri
+from jax.scipy.special import erfc, ndtri
 
-from ethogram.models.choices.probit_choice import above_hazard, hazard
+from ethogram.models.choices.probit_choice import log_ndtr, winner_mode
 
-__all__ = ["draw_latents", "normal_below"]
+__all__ = ["draw_latents", "normal_below", "open_uniform", "two_sided", "winner_log_density", "with_others"]
 
 _SAFE = {np.dtype(np.float32): -11.0, np.dtype(np.float64): -36.0}
 """Down to these bounds the smallest uniform times Phi(bound) is a normal float, and inversion is accurate."""
 
 SQRT_HALF = math.sqrt(0.5)
-NEWTON_STEPS = 12
-SLOPE = 1e-4
-"""Newton's method ends where the next step is shorter: the error of the envelope is then below its square."""
 
 
 def normal_below(bound: Array, uniform: Array) -> Array:
@@ -69,101 +65,68 @@ def open_uniform(bits: Array, dtype: Any) -> Array:
     return ((bits >> 9).astype(dtype) + 0.5) * jnp.asarray(2.0**-23, dtype)
 
 
-def draw_latents(
-    key: Array, mean: Array, legal: Array, utilities: Array, winner: str, proposals: int
-) -> tuple[Array, Array]:
-    """Latent utilities (option, decision, chain) given their means and the winners, and acceptance rates.
+def draw_latents(key: Array, mean: Array, legal: Array, utilities: Array, winner: str) -> Array:
+    """Latent utilities (option, decision, chain) given their means and the winners.
 
-    Options that are not legal (option, decision, 1) get zero. ``"gibbs"``, ``"mh"`` and ``"paper"`` start from the
-    current utilities; winner and proposals are those of :class:`~ethogram.inference.choices.px_da.PXDA`.
+    Options that are not legal (option, decision, 1) get zero. The winner's utility is drawn given the current ones of
+    the others, ``"gibbs"``, or from its marginal, ``"rejection"``.
     """
-    dtype = mean.dtype
     key_bits, key_winner = jax.random.split(key)
-    uniform = open_uniform(jax.random.bits(key_bits, mean.shape, jnp.uint32), dtype)
-    others = jnp.where(legal[1:], utilities[1:], -jnp.inf)
-    taken = jnp.ones(mean.shape[1:], dtype)
+    uniform = open_uniform(jax.random.bits(key_bits, mean.shape, jnp.uint32), mean.dtype)
     if winner == "gibbs":
-        top = jnp.max(others, axis=0)
-        best = mean[0] - normal_below(mean[0] - top, uniform[0])
-    elif winner == "rejection":
-        best = _by_rejection(key_winner, mean, legal)
+        top = jnp.max(jnp.where(legal[1:], utilities[1:], -jnp.inf), axis=0)
+        chosen = mean[0] - normal_below(mean[0] - top, uniform[0])
     else:
-        best, taken = _by_metropolis(key_winner, mean, legal, utilities[0], proposals, winner == "paper")
-    below = mean[1:] + normal_below(best - mean[1:], uniform[1:])
-    below = jnp.minimum(below, best)
-    return jnp.where(legal, jnp.concatenate([best[None], below]), 0), taken
+        chosen = _by_rejection(key_winner, mean, legal)
+    return with_others(chosen, mean, legal, uniform[1:])
 
 
-def _log_density(w: Array, mean: Array, legal: Array) -> Array:
+def with_others(chosen: Array, mean: Array, legal: Array, uniform: Array) -> Array:
+    """Latent utilities given that of the winner, by inversion of uniforms of the others."""
+    below = jnp.minimum(mean[1:] + normal_below(chosen - mean[1:], uniform), chosen)
+    return jnp.where(legal, jnp.concatenate([chosen[None], below]), 0)
+
+
+def winner_log_density(w: Array, mean: Array, legal: Array) -> Array:
+    """Log density g, up to a constant."""
     return -0.5 * (w - mean[0]) ** 2 + jnp.sum(jnp.where(legal[1:], log_ndtr(w - mean[1:]), 0), axis=0)
 
 
-def _mode(mean: Array, legal: Array) -> tuple[Array, Array]:
-    """Mode of the marginal of the winner and the curvature there, by Newton's method from its mean, from below."""
-
-    def slopes(w):
-        at = jnp.where(legal[1:], w - mean[1:], 0)
-        rate = jnp.where(legal[1:], hazard(at), 0)
-        return jnp.sum(rate, 0) - (w - mean[0]), 1 + jnp.sum(rate * above_hazard(at, rate), 0)
-
-    def step(carry):
-        w, slope, curvature, count = carry
-        w = w + slope / curvature
-        return w, *slopes(w), count + 1
-
-    def is_away(carry):
-        _, slope, curvature, count = carry
-        return (count < NEWTON_STEPS) & jnp.any(jnp.abs(slope) > SLOPE * curvature)
-
-    w, _, curvature, _ = lax.while_loop(is_away, step, (mean[0], *slopes(mean[0]), 0))
-    return w, curvature
-
-
-def _propose(key: Array, mode: Array, curvature: Array) -> tuple[Array, Array]:
-    """A draw from the two-sided envelope, and the log of the envelope there relative to the mode."""
-    key_side, key_size = jax.random.split(key)
-    spread = 1 / jnp.sqrt(curvature)
-    left = jax.random.uniform(key_side, mode.shape, mode.dtype) < spread / (1 + spread)
-    size = jnp.abs(jax.random.normal(key_size, mode.shape, mode.dtype))
-    return mode + jnp.where(left, -size * spread, size), -0.5 * size**2
-
-
 def _by_rejection(key: Array, mean: Array, legal: Array) -> Array:
-    mode, curvature = _mode(mean, legal)
-    top = _log_density(mode, mean, legal)
+    mode, curvature = winner_mode(mean[0] - mean[1:], legal[1:])
+    top = winner_log_density(mean[0] + mode, mean, legal)
+
+    def log_ratio(w):
+        return winner_log_density(w, mean, legal) - top
+
+    return two_sided(key, mean[0] + mode, 1 / jnp.sqrt(curvature), jnp.ones_like(mode), log_ratio)
+
+
+def two_sided(
+    key: Array, mode: Array, left: Any, right: Any, log_ratio: Any, found: Any = None, done: Any = False
+) -> Array:
+    """Draws by rejection from two half normals that meet at the mode, and dominate the density.
+
+    Devroye (1986), "Non-uniform random variate generation", for log-concave densities.
+
+    Parameters
+    ----------
+    left, right : standard deviations of the half normals.
+    log_ratio : log density relative to that at the mode; minus infinity where there is none, NaN is returned as it is.
+    found, done : draws that are known before, and where.
+    """
+    shape, dtype = mode.shape, mode.dtype
 
     def attempt(carry):
         key, found, done = carry
-        key, key_draw, key_take = jax.random.split(key, 3)
-        proposed, envelope = _propose(key_draw, mode, curvature)
-        ratio = _log_density(proposed, mean, legal) - top - envelope
-        take = ~done & (jnp.log(jax.random.uniform(key_take, mode.shape, mode.dtype)) < ratio)
+        key, key_side, key_size, key_take = jax.random.split(key, 4)
+        leftward = jax.random.uniform(key_side, shape, dtype) < left / (left + right)
+        size = jnp.abs(jax.random.normal(key_size, shape, dtype))
+        proposed = mode + jnp.where(leftward, -left, right) * size
+        ratio = log_ratio(proposed) + 0.5 * size**2
+        take = ~done & (jnp.log(jax.random.uniform(key_take, shape, dtype)) < ratio)
         broken = jnp.isnan(ratio)  # else the loop would never end
         return key, jnp.where(take, proposed, jnp.where(broken & ~done, ratio, found)), done | take | broken
 
-    start = (key, mode, jnp.zeros(mode.shape, bool))
+    start = (key, mode if found is None else found, jnp.broadcast_to(done, shape))
     return lax.while_loop(lambda carry: ~jnp.all(carry[2]), attempt, start)[1]
-
-
-def _by_metropolis(
-    key: Array, mean: Array, legal: Array, before: Array, proposals: int, as_printed: bool
-) -> tuple[Array, Array]:
-    mode, curvature = _mode(mean, legal)
-
-    def envelope(w: Array) -> Array:
-        return -0.5 * jnp.where(as_printed | (w < mode), curvature, 1) * (w - mode) ** 2
-
-    # The target is the marginal of the winner: the others do not enter.
-    w, taken = before, jnp.zeros(mode.shape, mode.dtype)
-    weight = _log_density(w, mean, legal) - envelope(w)
-    for key_one in jax.random.split(key, proposals):
-        key_draw, key_take = jax.random.split(key_one)
-        if as_printed:
-            proposed = mode + jax.random.normal(key_draw, mode.shape, mode.dtype) / jnp.sqrt(curvature)
-        else:
-            proposed = _propose(key_draw, mode, curvature)[0]
-        ratio = _log_density(proposed, mean, legal) - envelope(proposed)
-        take = jnp.log(jax.random.uniform(key_take, mode.shape, mode.dtype)) < ratio - weight
-        w, weight = jnp.where(take, proposed, w), jnp.where(take, ratio, weight)
-        taken = taken + take
-    return w, taken / proposals

@@ -77,12 +77,10 @@ def sample_px_da(
         one: Any = kernel.wrap_model(lambda model: condition(model, held)).init(
             keys[0], num_warmup, model_args=(checked,)
         )
-        state = one._replace(carried=one.carried._replace(problem=None))
-        state = jax.tree.map(
-            lambda x: np.broadcast_to(x, (num_chains, *x.shape)), state._replace(rng_key=None)
-        )
-        state = state._replace(rng_key=keys, carried=state.carried._replace(problem=one.carried.problem))
-    static = tuple((name, tuple(x) if isinstance(x, list) else x) for name, x in sorted(settings.items()))
+        state = one._replace(problem=None, rng_key=None)
+        state = jax.tree.map(lambda x: np.broadcast_to(x, (num_chains, *x.shape)), state)
+        state = state._replace(rng_key=keys, problem=one.problem)
+    static = tuple(sorted(settings.items()))
     carry, drawn, total = (state, population, key_population), [], num_warmup + num_samples
     with tqdm(total=total, disable=not progress_bar, desc="px-da", delay=2.0) as bar:
         for done in range(0, total, BLOCK):
@@ -91,14 +89,12 @@ def sample_px_da(
             drawn.append(jax.tree.map(lambda x: np.asarray(x).swapaxes(0, 1)[:, after_warmup:], block))  # noqa: B023
             bar.update(min(BLOCK, total - done))
     theta, found = jax.tree.map(lambda *x: np.concatenate(x, 1)[:, :num_samples], *drawn)
-    sites = {"theta": theta, **model.parts(theta, bare)}
-    if population is not None:
-        if found.loc is not None:
-            of_all = {f"{name}_loc": x for name, x in model.parts(found.loc, bare).items()}
-            sites = {"loc": found.loc, **of_all, **sites}
-        if found.log_kappa is not None:
-            sites["kappa"] = np.exp(found.log_kappa)
-    return SampledPosterior(model, sites, {})
+    sites = {"theta": theta}
+    if population is not None and found.loc is not None:
+        sites["loc"] = found.loc
+    if population is not None and found.log_kappa is not None:
+        sites["kappa"] = np.exp(found.log_kappa)
+    return SampledPosterior(model, model.with_parts(sites, bare), {})
 
 
 def _first_population(model: NoisyMDP, data: Decisions, num_chains: int) -> Population | None:
@@ -124,18 +120,18 @@ def _advance(model: NoisyMDP, data: Decisions, carry: Any, static: tuple[tuple[s
     def of_each_chain(carry, _):
         state, population, key = carry
         key, *keys = jax.random.split(key, len(state.i) + 1)
-        problem = state.carried.problem
+        problem = state.problem
 
         def of_chain(state, population, key):
-            whole = state._replace(carried=state.carried._replace(problem=problem))
+            whole = state._replace(problem=problem)
             moments = _moments(model, data, population, whole.z["theta"].shape)
             whole = kernel._one_sweep(kernel.with_moments(whole, *moments))
             drawn = _draw_population(key, model, data, whole.z["theta"], population)
-            return whole._replace(carried=whole.carried._replace(problem=None)), drawn
+            return whole._replace(problem=None), drawn
 
-        chains = state._replace(carried=state.carried._replace(problem=None))
+        chains = state._replace(problem=None)
         chains, population = jax.vmap(of_chain)(chains, population, jnp.stack(keys))
-        state = chains._replace(carried=chains.carried._replace(problem=problem))
+        state = chains._replace(problem=problem)
         return (state, population, key), (state.z["theta"], population)
 
     return lax.scan(of_all_chains if carry[1] is None else of_each_chain, carry, None, length=BLOCK)

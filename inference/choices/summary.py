@@ -15,11 +15,11 @@ import itertools
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 from jaxtyping import Float
 
+from ethogram.inference.choices.laplace import chosen_gaps, find_mode, prior_variance
 from ethogram.inference.choices.predictions import band_ends, theta_chains
 from ethogram.inference.convergence import grouped_draws, warn_of_convergence
 from ethogram.models.arguments import is_concrete
@@ -75,47 +75,12 @@ def find_choice_mode(model: NoisyMDP, data: Decisions | ChoiceProblem) -> Mode:
         )
     if not is_concrete(data.features, data.legal, data.choice):
         raise TypeError("data are traced: pass concrete arrays")
-    with jax.enable_x64(True):
-        values, own = model.sizes(data)
-        kappa = float(model.kappa)
-        other = float(model.action_rewards) if model.rewards == "own" else kappa
-        precision = np.repeat([1 / kappa, 1 / other], [values, own])
-        design = np.where(data.legal[..., None], np.asarray(problem.design, float), 0)
-        arrays = [jnp.asarray(x) for x in (design, data.legal, data.choice, weights_of(data, known=True))]
-        theta = np.zeros(values + own)
-        for _ in range(100):
-            score, slope, curvature = _expansion(theta, precision, *arrays)
-            try:
-                step = np.linalg.solve(np.asarray(curvature), np.asarray(slope))
-            except np.linalg.LinAlgError as error:
-                raise RuntimeError("the curvature is singular: rescale the features") from error
-            if float(slope @ step) < 1e-12 * (1 + abs(float(score))):
-                theta = theta + step
-                break
-            size = 1.0
-            while (
-                float(_log_posterior(theta + size * step, precision, *arrays)) < float(score) and size > 1e-9
-            ):
-                size /= 2
-            theta = theta + size * step
-        else:
-            raise RuntimeError("Newton's method did not converge in 100 steps: rescale the features")
-        deviation = np.sqrt(np.diag(np.linalg.inv(np.asarray(curvature))))
-        likelihood = float(_log_posterior(theta, np.zeros_like(precision), *arrays))
-        parts = {name: np.asarray(part) for name, part in model.parts(theta, data).items()}
-    return Mode(theta, parts, deviation, likelihood)
-
-
-@jax.jit
-def _log_posterior(theta, precision, design, legal, choice, weight):
-    each = ProbitChoice(design @ theta, legal).log_prob(jnp.maximum(choice, 0))
-    return jnp.sum(jnp.where(weight > 0, weight * each, 0)) - 0.5 * precision @ theta**2
-
-
-@jax.jit
-def _expansion(theta, precision, *arrays):
-    score, slope = jax.value_and_grad(_log_posterior)(theta, precision, *arrays)
-    return score, slope, -jax.hessian(_log_posterior)(theta, precision, *arrays)
+    chosen, unit = chosen_gaps(model, problem)
+    expansion, found = find_mode(chosen, prior_variance(model, data, model.kappa) / unit**2)
+    theta, covariance = unit * found.theta[0], np.linalg.inv(found.precision[0])
+    parts = {name: np.asarray(part) for name, part in model.parts(theta, data).items()}
+    likelihood = expansion.value.sum() + expansion.predicted(found.theta[None])[0]
+    return Mode(theta, parts, unit * np.sqrt(np.diag(covariance)), float(likelihood))
 
 
 @printed_as(str)

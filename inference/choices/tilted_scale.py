@@ -1,17 +1,16 @@
 r"""Draws of a positive scale with the density proportional to s^(k-1) exp(-A s^2 / 2 + B s), by rejection.
 
 It is the conditional of the scale of parameter expansion where the prior of what is scaled has a nonzero mean (see
-`gibbs_sweep`). Rejection for log-concave densities: Devroye (1986), "Non-uniform random variate generation";
-here with an envelope of two half normals.
+`gibbs_sweep`).
 """
 
 from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
-from jax import Array, lax
+from jax import Array
 
-from ethogram.inference.choices.latent_utilities import normal_below, open_uniform
+from ethogram.inference.choices.latent_utilities import normal_below, open_uniform, two_sided
 
 __all__ = ["draw_tilted"]
 
@@ -35,22 +34,12 @@ def draw_tilted(key: Array, power: Array, square: Array, drift: Array) -> Array:
     left = 1 / jnp.sqrt(square + above / at**2)
 
     def log_density(s):
-        return above * jnp.log(s / at) - 0.5 * square * (s**2 - at**2) + drift * (s - at)
-
-    def attempt(carry):
-        key, found, done = carry
-        key, key_side, key_size, key_take = jax.random.split(key, 4)
-        leftward = jax.random.uniform(key_side, mode.shape, dtype) < left / (left + right)
-        size = jnp.abs(jax.random.normal(key_size, mode.shape, dtype))
-        s = mode + jnp.where(leftward, -left, right) * size
-        ratio = log_density(jnp.where(s > 0, s, at)) + 0.5 * size**2
-        take = ~done & (s > 0) & (jnp.log(jax.random.uniform(key_take, mode.shape, dtype)) < ratio)
-        broken = jnp.isnan(ratio)  # else the loop would never end
-        return key, jnp.where(take, s, jnp.where(broken & ~done, ratio, found)), done | take | broken
+        inside = jnp.where(s > 0, s, at)
+        height = above * jnp.log(inside / at) - 0.5 * square * (inside**2 - at**2) + drift * (inside - at)
+        return jnp.where(s > 0, height, -jnp.inf)
 
     tiny = jnp.finfo(dtype).tiny
     lower = drift * right
     uniform = open_uniform(jax.random.bits(key_first, mode.shape, jnp.uint32), dtype)
     truncated = right * jnp.maximum(lower - normal_below(lower, uniform), tiny)
-    start = (key_rest, truncated, jnp.broadcast_to(above == 0, mode.shape))
-    return lax.while_loop(lambda carry: ~jnp.all(carry[2]), attempt, start)[1]
+    return two_sided(key_rest, mode, left, right, log_density, truncated, above == 0)

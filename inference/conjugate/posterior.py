@@ -37,10 +37,10 @@ __all__ = [
 READERS = {
     "AgentMarkov": "infer_intents",
     "Fit": "its method states",
-    "GPIRL": "infer_reward_intents",
-    "IntentFit": "infer_reward_intents",
-    "IntentPosterior": "infer_reward_intents",
+    "RewardFit": "infer_reward_intents",
+    "RewardPosterior": "infer_reward_intents",
     "RoleHMM": "infer_roles",
+    "SwitchingGPIRL": "infer_reward_intents",
 }
 """What gives the hidden states of a fit, by the class of its model or its own, for messages."""
 
@@ -235,8 +235,8 @@ def load_posterior(path: str | os.PathLike) -> Any:
 
     Returns
     -------
-    A :class:`ConjugatePosterior`, a :class:`~ethogram.inference.sampled_posterior.SampledPosterior`, a
-    :class:`~ethogram.inference.rewards.RewardPosterior`, or an :class:`~ethogram.inference.rewards.IntentPosterior`.
+    A :class:`ConjugatePosterior`, a :class:`~ethogram.inference.sampled_posterior.SampledPosterior`, or a
+    :class:`~ethogram.inference.rewards.RewardPosterior`.
 
     Raises
     ------

@@ -67,9 +67,9 @@ def to_arviz(
 
     Parameters
     ----------
-    result : `ConjugateResult`, `ConjugatePosterior`, `SampledPosterior`, `RewardFit`, `RewardPosterior`, `IntentFit`,
-        `IntentPosterior`, an ``MCMC`` of numpyro after its run, or the return value of ``SVI.run``. Of a `Fit` its own
-        ``to_arviz`` is called, with its data and key where none are given.
+    result : `ConjugateResult`, `ConjugatePosterior`, `SampledPosterior`, `RewardFit`, `RewardPosterior`, an ``MCMC``
+        of numpyro after its run, or the return value of ``SVI.run``. Of a `Fit` its own ``to_arviz`` is called, with
+        its data and key where none are given.
     data : the training data, or other data to score; the data groups are left out where None.
     model : the model object; required for results of numpyro's SVI. Other results hold theirs.
     guide : of numpyro's SVI.
@@ -83,7 +83,7 @@ def to_arviz(
         ``state`` and ``feature`` also apply to ``next_state`` and ``next_feature``.
     dims : dims after (chain, draw), by site, in place of those of ``model.site_dims()``.
     align : parameters by site, without a draw axis (``posterior.mean()``), or a `ConjugatePosterior`,
-        `ConjugateResult`, `IntentFit` or `IntentPosterior`, whose mean is taken. The state labels of every draw are
+        `ConjugateResult`, `RewardFit` or `RewardPosterior`, whose mean is taken. The state labels of every draw are
         permuted, on the model's ``label_dims``, to match the state probabilities of this reference on the data.
         Required to compare fits by different algorithms. Needs data. None: draws of an ``MCMC`` are matched to the one
         of highest density, since chains switch labels (the last of the first chain without the extra field
@@ -273,8 +273,8 @@ def _reference(
         given = align
     else:
         raise TypeError(
-            f"align is {type(align).__name__}: give parameters by site, a ConjugatePosterior, a ConjugateResult, an "
-            "IntentFit or an IntentPosterior"
+            f"align is {type(align).__name__}: give parameters by site, a ConjugatePosterior, a ConjugateResult, a "
+            "RewardFit or a RewardPosterior"
         )
     word = layout.label_dims[0]
     permuted = {*layout.label_dims}

@@ -37,9 +37,8 @@ def read_draws(key: Array, result: Any, data: Any, model: Any, guide: Any, num_d
     if isinstance(result, SVIRunResult):
         return _from_svi(key, result, data, model, guide, num_draws)
     raise TypeError(
-        f"result is {type(result).__name__}: give a ConjugateResult, a ConjugatePosterior, a "
-        "SampledPosterior, a RewardFit, an IntentFit, a RewardPosterior, "
-        "numpyro's MCMC after run, or what numpyro's SVI.run returned"
+        f"result is {type(result).__name__}: give a ConjugateResult, a ConjugatePosterior, a SampledPosterior, a "
+        "RewardFit, a RewardPosterior, numpyro's MCMC after run, or what numpyro's SVI.run returned"
     )
 
 

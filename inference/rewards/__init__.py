@@ -7,14 +7,6 @@ from ethogram.inference.rewards.heldout import (
     heldout_reward_curve,
     reward_peers,
 )
-from ethogram.inference.rewards.intent_posterior import (
-    IntentFit,
-    IntentPosterior,
-    PredictiveAgent,
-    RewardIntents,
-    infer_reward_intents,
-    predictive_agent,
-)
 from ethogram.inference.rewards.levine import LevineEstimate, levine_map
 from ethogram.inference.rewards.max_entropy import MaxEntropyFit, fit_max_entropy
 from ethogram.inference.rewards.predictions import (
@@ -29,10 +21,15 @@ from ethogram.inference.rewards.predictions import (
 )
 from ethogram.inference.rewards.reward_posterior import RewardFit, RewardPosterior
 from ethogram.inference.rewards.search_status import Status
+from ethogram.inference.rewards.switching_fit import fit_switching
+from ethogram.inference.rewards.switching_predictions import (
+    PredictiveAgent,
+    RewardIntents,
+    infer_reward_intents,
+    predictive_agent,
+)
 
 __all__ = [
-    "IntentFit",
-    "IntentPosterior",
     "LevineEstimate",
     "MaxEntropyFit",
     "PolicyScore",
@@ -48,6 +45,7 @@ __all__ = [
     "feature_rewards",
     "fit_max_entropy",
     "fit_reward",
+    "fit_switching",
     "heldout_policy_scores",
     "heldout_reward_curve",
     "infer_reward_intents",

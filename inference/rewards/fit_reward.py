@@ -16,7 +16,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
@@ -26,10 +26,9 @@ from ethogram.inference import storage
 from ethogram.inference.checkpoint import refuse_longer, resumed
 from ethogram.inference.rewards import gaussian_vi, hyper_parameters
 from ethogram.inference.rewards.blas_threads import one_blas_thread
-from ethogram.inference.rewards.gaussian_vi import BaseDraws, Gaussian, VIState, standard_error
-from ethogram.inference.rewards.intent_fit import HYPERS_OF_INTENTS, RESTARTS, fit_intents
-from ethogram.inference.rewards.intent_posterior import IntentFit
+from ethogram.inference.rewards.gaussian_vi import BaseDraws, Gaussian, standard_error
 from ethogram.inference.rewards.levine import maximize_levine, takes_levine
+from ethogram.inference.rewards.node_fits import NodeFit, Progress, SearchState, Settings, node_fits
 from ethogram.inference.rewards.reward_posterior import METHODS, RewardFit, RewardPosterior, as_double
 from ethogram.inference.rewards.search_status import Status, advice
 from ethogram.models.arguments import require_integer, require_key, require_number, require_one_of, warn_user
@@ -39,7 +38,10 @@ from ethogram.models.rewards import kernel as reward_kernel
 from ethogram.models.rewards.gp_irl import GPIRL
 from ethogram.models.rewards.reward_settings import FEW_FEATURES
 
-__all__ = ["HYPERS", "fit_reward"]
+__all__ = [
+    "FEW_POINTS", "HYPERS", "SHARED", "check_settings", "finished", "fit_reward", "initial_hypers", "num_chunks",
+    "white_shares",
+]  # fmt: skip
 
 HYPERS = ("integrated", "point", "fixed")
 """Treatments of the hyper-parameters."""
@@ -68,28 +70,6 @@ PRECISE = 1.0
 TINY = 1e-300
 """Lower limit of the weight of a node, which has a logarithm."""
 
-WRITE_FREELY = 64 * 2**20
-"""Bytes of a checkpoint up to which it is written after every value; larger ones wait in proportion."""
-
-
-class NodeFit(NamedTuple):
-    """The best Gaussian found at given hyper-parameters."""
-
-    log_hyper: Any  # (hyper,)
-    q: Gaussian
-    elbo: float  # with the log prior density of the hyper-parameters
-    gradient: Any  # (hyper,), of `elbo`
-    status: str
-    steps: int
-    trace: list[float]
-
-
-class RewardSearchState(NamedTuple):
-    """State of a search: the values that were visited, in order, and the steps of the one that runs."""
-
-    fits: list[NodeFit]
-    running: VIState | None
-
 
 def fit_reward(
     key: Array,
@@ -102,16 +82,12 @@ def fit_reward(
     num_steps: int = 300,
     num_draws: int = 12,
     num_evaluations: int = 128,
-    num_restarts: int | None = None,
+    num_restarts: int = 0,
     tol: float = 0.05,
     checkpoint: str | os.PathLike | None = None,
     progress_bar: bool = True,
-) -> RewardFit | IntentFit:
+) -> RewardFit:
     """Posterior of the reward behind demonstrations.
-
-    Of a model with several intents, q factorises into the paths of intents, their chain and the reward of each
-    (:mod:`ethogram.inference.rewards.intent_steps`). Starts are segments of demonstrations, clustered by their actions;
-    all go some rounds, and the one with the highest ELBO on common draws goes on.
 
     Parameters
     ----------
@@ -122,21 +98,18 @@ def fit_reward(
     hyper : treatment of the hyper-parameters that have priors: ``"integrated"``, with a Gaussian q(w) at each of up to
         21 nodes around their mode (of more than three features the relevances that matter, at most three; the others
         are held at `start`); ``"point"``, at that mode; or ``"fixed"`` at their initial values, all that ``"laplace"``
-        and ``"map"`` take. Default: integrated; with several intents, which take the other two only, a point.
+        and ``"map"`` take. Default: integrated.
     start : initial hyper-parameters ``{"scale": ..., "relevance": ...}``, all that have priors. Default: prior medians
         for up to three features; for more, Levine's estimate, and for rewards of pairs, where there is none, the end of
         a short search from equal relevances.
     num_steps : largest number of natural-gradient steps, each with `num_draws` draws, an even number, at each value of
-        the hyper-parameters that the search visits. With several intents, rounds of the best start.
+        the hyper-parameters that the search visits.
     num_evaluations : draws for monitoring the ELBO, an even number.
     num_restarts : starts of the search for the mode drawn from the prior, besides zero: the likelihood is not concave,
-        and the mode of highest posterior density is used. Default 0. With several intents, starts besides the first;
-        default 3.
+        and the mode of highest posterior density is used.
     tol : in nats: the search stops when the ELBO gained less than `tol` over the second half of the steps (paired on
         common draws, with its standard error); sqrt(2 tol) bounds the error of posterior means in standard deviations.
-        It is four times `tol` at each of several values of the hyper-parameters, which share their draws. With several
-        intents the search stops where the expected gain of the rounds to come, from the scatter of the latest ten, is
-        within `tol`, or a quarter of the standard error of the ELBO where that is more.
+        It is four times `tol` at each of several values of the hyper-parameters, which share their draws.
     checkpoint : a file that is written after every natural-gradient step, or after every value of the hyper-parameters;
         if it exists, the same call resumes from it, and ends where an uninterrupted one would. With
         ``hyper="fixed"`` `num_steps` and `tol` may differ; fewer steps than it has are an error. ``"laplace"`` and
@@ -165,56 +138,45 @@ def fit_reward(
     (True, True)
     """
     if not isinstance(model, GPIRL):
-        raise TypeError(f"model is {type(model).__name__}: give a GPIRL")
+        raise TypeError(
+            f"model is {type(model).__name__}: give a GPIRL, or use fit_switching for a SwitchingGPIRL"
+        )
     require_key(key)
-    if model.switches:
-        _check_for_intents(method, hyper)
-    if hyper is None:
-        hyper = "point" if model.switches else "integrated" if method == "natural_gradient" else "fixed"
-    num_restarts = (RESTARTS if model.switches else 0) if num_restarts is None else num_restarts
-    counted = {"num_steps": num_steps, "num_draws": num_draws, "num_evaluations": num_evaluations}
-    _check_settings(method, hyper, tol, **counted, num_restarts=num_restarts)
+    hyper = ("integrated" if method == "natural_gradient" else "fixed") if hyper is None else hyper
+    settings = Settings(hyper, num_steps, num_draws, num_evaluations, num_restarts, tol)
+    check_settings(method, settings)
     if checkpoint is not None and method != "natural_gradient":
         raise ValueError(
             f"checkpoint is given, but method {method!r} takes no steps to resume after: leave it out"
         )
-    if model.switches:
-        model.check(demonstrations)
     counts = np.asarray(model.counts(demonstrations), float)
+    by_reward = counts if counts.ndim == 3 else counts[None]
     small = model.num_white <= FEW_POINTS
     with jax.enable_x64(True), one_blas_thread() if small else contextlib.nullcontext():
-        double = as_double(model)
-        settings = Settings(hyper, num_steps, num_draws, num_evaluations, num_restarts, tol)
-        if model.switches:
-            found: Any = fit_intents(
-                key, double, demonstrations, hyper, start, *settings[1:], checkpoint, progress_bar
-            )
+        if method == "natural_gradient":
+            found = _fit_by_steps(key, as_double(model), by_reward, start, settings, checkpoint, progress_bar)
         else:
-            by_reward = counts if counts.ndim == 3 else counts[None]
-            if method == "natural_gradient":
-                found = _fit_by_steps(key, double, by_reward, start, settings, checkpoint, progress_bar)
-            else:
-                found = _fit_mode(key, double, by_reward, start, settings, method)
-    found = found._replace(posterior=found.posterior.of_model(model))
-    if not found.converged:
-        warn_user(_unconverged(found, settings))
-    if found.white_share > MOSTLY_WHITE:
+            found = _fit_mode(key, as_double(model), by_reward, start, settings, method)
+    return finished(found, model, settings)
+
+
+def finished(fit: RewardFit, model: Any, settings: Settings) -> RewardFit:
+    """The fit with the model as it was given, and warnings of what a user should know of it."""
+    if not fit.converged:
+        fix = advice(Status(fit.status), settings.num_steps, settings.num_draws, settings.num_evaluations)
+        latest = ", ".join(f"{bound:.2f}" for bound in fit.trace[-3:])
         warn_user(
-            f"{found.white_share:.0%} of the prior variance of rewards is noise, independent between states: use fewer "
+            f"the search has not converged after {fit.steps} steps: {fit.reason} (last ELBOs {latest} nats, tolerance "
+            f"{settings.tol}, standard error {fit.search_se:.2g}). Pass {fix}"
+            if fit.posterior.method == "natural_gradient"
+            else f"{fit.reason}: pass {fix}"
+        )
+    if fit.white_share > MOSTLY_WHITE:
+        warn_user(
+            f"{fit.white_share:.0%} of the prior variance of rewards is noise, independent between states: use fewer "
             "features, or smaller relevances, to generalise to other states"
         )
-    return found
-
-
-class Settings(NamedTuple):
-    """Settings of a fit, as `fit_reward` describes them."""
-
-    hyper: str
-    num_steps: int
-    num_draws: int
-    num_evaluations: int
-    num_restarts: int
-    tol: float
+    return fit._replace(posterior=fit.posterior.of_model(model))
 
 
 def _fit_mode(
@@ -232,7 +194,7 @@ def _fit_mode(
         elbo, elbo_se = float(fresh.mean()), standard_error(fresh)
     status = Status.CONVERGED if found.converged else Status.MODE_NOT_FOUND
     posterior = RewardPosterior(model, q.mean[None], q.root[None], log_hyper[None], np.zeros(1), method)
-    share = float(_white_shares(model, log_hyper))
+    share = float(white_shares(model, log_hyper))
     return RewardFit(posterior, elbo, elbo_se, elbo, np.zeros(0), found.objective, status, 0, share, error)
 
 
@@ -252,19 +214,17 @@ def _fit_by_steps(
         taken = settings._replace(num_steps=0, tol=0.0) if settings.hyper == "fixed" else settings
         return storage.fingerprint(model, counts, jax.random.key_data(key), list(taken), start)
 
-    def check(path: str, state: RewardSearchState) -> None:
+    def check(path: str, state: SearchState) -> None:
         refuse_longer(0 if state.running is None else state.running.steps, settings.num_steps)
 
-    state, save = resumed(
-        checkpoint, signature, RewardSearchState, check, lambda: RewardSearchState([], None)
-    )
+    state, save = resumed(checkpoint, signature, SearchState, check, lambda: SearchState([], None))
     log_hyper = initial_hypers(key_start, model, counts, start, settings)
     first = _laplace(key_modes, model, counts, log_hyper, settings)
     fixed = _base_draws(key_fixed, model, counts, settings)
     held = settings.hyper == "fixed"
     active = np.zeros(0, int) if held else hyper_parameters.active_hypers(model, log_hyper)
-    with _Progress(progress_bar, save, state, single=not len(active)) as progress:
-        fit_at = node_fits(key_steps, model, counts, (log_hyper, first.q), fixed, active, settings, progress)
+    with Progress(progress_bar, save, state, single=not len(active)) as progress:
+        fit_at = _fits_at(key_steps, model, counts, (log_hyper, first.q), fixed, active, settings, progress)
         mode = hyper_parameters.find_mode(fit_at, log_hyper, active, 2 * settings.tol)
         curvature = np.zeros((0, 0))
         if settings.hyper == "integrated":
@@ -277,7 +237,7 @@ def _fit_by_steps(
         fits = [fit_at(place) for place in places]
     at_mode = gaussian_vi.elbo(model, counts, mode.log_hyper, fits[0].q, fixed)
     error = standard_error(at_mode)
-    chunks = int(np.clip(1.2 * (np.nan_to_num(error) / PRECISE) ** 2, MIN_CHUNKS, MAX_CHUNKS))
+    chunks = num_chunks(error)
     fresh = [_fresh_elbos(key_fresh, model, counts, fit.log_hyper, fit.q, settings, chunks) for fit in fits]
     laplace = first
     if not np.array_equal(mode.log_hyper, log_hyper):
@@ -304,12 +264,12 @@ def _fit_by_steps(
         laplace.objective,
         doubts[0] if doubts else Status.CONVERGED,
         progress.steps,
-        float(shares @ np.asarray(_white_shares(model, places))),
+        float(shares @ np.asarray(white_shares(model, places))),
         error,
     )
 
 
-def node_fits(
+def _fits_at(
     key: Array,
     model: GPIRL,
     counts: np.ndarray,
@@ -317,86 +277,21 @@ def node_fits(
     fixed: BaseDraws,
     active: np.ndarray,
     settings: Settings,
-    progress: _Progress,
+    progress: Progress,
 ) -> Callable[[np.ndarray], NodeFit]:
-    """The best Gaussian at logarithms (hyper,), from that of the nearest ones before, of which `first` are the first.
-
-    Gradients are computed where some are active. All have the same draws, those of `key` and the `fixed` ones.
-    """
+    """The best Gaussian at logarithms (hyper,). All have the same draws, those of `key` and the `fixed` ones."""
     tol = SHARED * settings.tol if len(active) else settings.tol
-    visited = {fit.log_hyper.tobytes(): fit for fit in progress.fits}
-
-    def fit_at(log_hyper: np.ndarray) -> NodeFit:
-        place = np.ascontiguousarray(log_hyper, float).tobytes()
-        if place in visited:
-            return visited[place]
-        known = [first, *((fit.log_hyper, fit.q) for fit in visited.values())]
-        near, q = min(reversed(known), key=lambda one: np.sum((one[0] - log_hyper) ** 2))
-        if not np.array_equal(near, log_hyper):
-            q = gaussian_vi.transport(model, q, near, log_hyper)
-        found = gaussian_vi.maximize_elbo(
+    return node_fits(
+        first,
+        lambda q, near, new: gaussian_vi.transport(model, q, near, new),
+        lambda log_hyper, q, state, callback: gaussian_vi.maximize_elbo(
             key, model, counts, log_hyper, q, fixed, num_steps=settings.num_steps, num_draws=settings.num_draws,
-            tol=tol, state=progress.take_running(), callback=progress.after_step,
-        )  # fmt: skip
-        gradient = np.zeros(len(log_hyper))
-        if len(active):
-            gradient = gaussian_vi.evidence_gradient(model, counts, log_hyper, found.best, fixed)
-        fit = NodeFit(
-            np.array(log_hyper, float), found.best, found.best_elbo, gradient, found.status, found.steps, found.trace
-        )  # fmt: skip
-        visited[place] = fit
-        progress.after_fit(fit)
-        return fit
-
-    return fit_at
-
-
-class _Progress:
-    """Progress bar of a search, and its checkpoint, which is written after steps of a single fit, or after fits."""
-
-    def __init__(
-        self, shown: bool, save: Callable[[RewardSearchState], None], state: RewardSearchState, single: bool
-    ):
-        from tqdm import tqdm
-
-        self.fits, self.single, self._save, self._running = list(state.fits), single, save, state.running
-        done = state.running.steps if state.running is not None else 0
-        unit, name = ("step", "natural gradient") if single else ("fit", "hyper-parameters")
-        self._bar = tqdm(disable=not shown, initial=done if single else len(self.fits), desc=name, unit=unit)
-
-    def __enter__(self) -> _Progress:
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        self._bar.close()
-
-    @property
-    def steps(self) -> int:
-        """Natural-gradient steps of all fits."""
-        return sum(fit.steps for fit in self.fits)
-
-    def take_running(self) -> VIState | None:
-        """State of the fit that was interrupted, once."""
-        running, self._running = self._running, None
-        return running
-
-    def after_step(self, state: VIState) -> None:
-        if self.single:
-            self._save(RewardSearchState([], state))
-            self._advance(state.trace[-1])
-
-    def after_fit(self, fit: NodeFit) -> None:
-        self.fits.append(fit)
-        if self.single:
-            return
-        self._advance(fit.elbo)
-        size = sum(np.asarray(x).nbytes for x in fit.q)
-        if len(self.fits) % (1 + len(self.fits) * size // WRITE_FREELY) == 0:
-            self._save(RewardSearchState(self.fits, None))
-
-    def _advance(self, elbo: float) -> None:
-        self._bar.update()
-        self._bar.set_postfix_str(f"ELBO {elbo:.2f}", refresh=False)
+            tol=tol, state=state, callback=callback,
+        ),
+        lambda log_hyper, q: gaussian_vi.evidence_gradient(model, counts, log_hyper, q, fixed),
+        len(active) > 0,
+        progress,
+    )  # fmt: skip
 
 
 def initial_hypers(
@@ -424,8 +319,8 @@ def initial_hypers(
     first = _laplace(key_modes, model, counts, joined, settings)
     everything = np.arange(len(joined))
     rough = settings._replace(num_steps=2 * gaussian_vi.MIN_KEPT, tol=1.0)
-    with _Progress(False, lambda state: None, RewardSearchState([], None), single=False) as progress:
-        fit_at = node_fits(
+    with Progress(False, lambda state: None, SearchState([], None), single=False) as progress:
+        fit_at = _fits_at(
             key_steps, model, counts, (joined, first.q), _base_draws(key_fixed, model, counts, settings), everything,
             rough, progress,
         )  # fmt: skip
@@ -457,47 +352,32 @@ def _fresh_elbos(
     return np.concatenate(pairs, axis=1).ravel()
 
 
+def num_chunks(error: float) -> int:
+    """Chunks of fresh draws that bring the standard error of an ELBO down to `PRECISE`."""
+    return int(np.clip(1.2 * (np.nan_to_num(error) / PRECISE) ** 2, MIN_CHUNKS, MAX_CHUNKS))
+
+
 @quick_jit
-def _white_shares(model: GPIRL, log_hyper: Array) -> Array:
+def white_shares(model: GPIRL, log_hyper: Array) -> Array:
     """Share of the prior variance of rewards that is white noise, at logarithms (..., hyper)."""
     return reward_kernel.white_share(hyper_parameters.unpack(model, log_hyper)["relevance"], model.noise)
 
 
-def _unconverged(fit: RewardFit | IntentFit, settings: Settings) -> str:
-    """What a warning says of a fit that has not converged."""
-    if isinstance(fit, IntentFit):
-        return f"the search has not converged after {fit.steps} steps: {fit.reason}"
-    fix = advice(Status(fit.status), settings.num_steps, settings.num_draws, settings.num_evaluations)
-    if fit.posterior.method != "natural_gradient":
-        return f"{fit.reason}: pass {fix}"
-    latest = ", ".join(f"{bound:.2f}" for bound in fit.trace[-3:])
-    return (
-        f"the search has not converged after {fit.steps} steps: {fit.reason} (last ELBOs {latest} nats, tolerance "
-        f"{settings.tol}, standard error {fit.search_se:.2g}). Pass {fix}"
-    )
-
-
-def _check_for_intents(method: str, hyper: str | None) -> None:
-    """Raise ValueError where a setting does not go with several intents."""
-    allowed = {"method": (method, METHODS[:1]), "hyper": (hyper or "point", HYPERS_OF_INTENTS)}
-    for name, (value, choices) in allowed.items():
-        if value not in choices:
-            shown = " or ".join(f'"{one}"' for one in choices)
-            raise ValueError(f"{name} is {value!r}, but with num_intents > 1 it is {shown}")
-
-
-def _check_settings(method: str, hyper: str, tol: Any, **counts: Any) -> None:
+def check_settings(method: str, settings: Settings) -> None:
     """Raise TypeError or ValueError where a setting is out of range, or two contradict."""
     require_one_of("method", method, METHODS)
-    require_one_of("hyper", hyper, HYPERS)
-    for name, value in counts.items():
-        require_integer(name, value, 0 if name == "num_restarts" else 1)
-    require_number("tol", tol, least=0)
+    require_one_of("hyper", settings.hyper, HYPERS)
+    for name in ("num_steps", "num_draws", "num_evaluations"):
+        require_integer(name, getattr(settings, name), 1)
+    require_integer("num_restarts", settings.num_restarts, 0)
+    require_number("tol", settings.tol, least=0)
     for name in ("num_draws", "num_evaluations"):
-        if counts[name] % 2:
-            raise ValueError(f"{name} is {counts[name]}: give an even number, for antithetic draws")
-    if hyper != "fixed" and method != "natural_gradient":
+        if getattr(settings, name) % 2:
+            raise ValueError(
+                f"{name} is {getattr(settings, name)}: give an even number, for antithetic draws"
+            )
+    if settings.hyper != "fixed" and method != "natural_gradient":
         raise ValueError(
-            f'hyper="{hyper}" needs method="natural_gradient", not {method!r}, which holds hyper-parameters at their '
-            "initial values: leave hyper out"
+            f'hyper="{settings.hyper}" needs method="natural_gradient", not {method!r}, which holds hyper-parameters '
+            "at their initial values: leave hyper out"
         )

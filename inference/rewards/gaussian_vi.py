@@ -26,6 +26,7 @@ the step.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -65,6 +66,7 @@ __all__ = [
     "posterior_mode",
     "reward_map",
     "rewards_at",
+    "run_steps",
     "standard_error",
     "step",
     "transport",
@@ -90,8 +92,8 @@ MIN_KEPT = 2
 ROWS = 12
 """Draws whose derivatives one call of a program sums."""
 
-CALLS = 300
-"""Typical number of steps of a search, each of which handles its numbers about once per state."""
+CALLS, STEPS_PER_GRADIENT = 300, 10
+"""Typical number of steps of a search, each of which handles its numbers about once per state; steps per gradient."""
 
 
 class Gaussian(NamedTuple):
@@ -358,7 +360,7 @@ def transport(model: GPIRL, q: Gaussian, log_hyper: Any, new: Any) -> Gaussian:
     return Gaussian(*map(np.asarray, _compiled_transport(model, q, log_hyper, np.asarray(new), bounded=True)))
 
 
-@quick_jit(calls=_work)
+@quick_jit(calls=lambda *arguments: _work(*arguments) // STEPS_PER_GRADIENT)
 @jax.grad
 def _evidence_gradient(
     new: Array, model: GPIRL, counts: Array, log_hyper: Array, q: Gaussian, draws: BaseDraws
@@ -379,23 +381,22 @@ def evidence_gradient(
     return np.asarray(_evidence_gradient(np.asarray(log_hyper), model, counts, log_hyper, q, draws))
 
 
-def init(model: GPIRL, counts: Any, log_hyper: Any, q: Gaussian, fixed: BaseDraws) -> VIState:
-    """The state before the first step; `fixed` are the draws on which ELBOs are compared."""
-    at_draws = elbo(model, counts, log_hyper, q, fixed)
+def init(q: Any, at_draws: np.ndarray) -> VIState:
+    """The state before the first step, with the ELBO at each of the draws on which ELBOs are compared."""
     first = float(at_draws.mean())
     return VIState(q, q, first, [first], [at_draws], 0, 0, 1.0, np.inf, Status.TOO_FEW_STEPS)
 
 
-def step(
-    model: GPIRL, counts: Any, log_hyper: Any, state: VIState, draws: BaseDraws, fixed: BaseDraws, tol: float
-) -> VIState:
-    """The state after one step at fresh draws, whose size is halved until the ELBO does not fall."""
+def step(state: VIState, move: Callable[[float], tuple[Any, np.ndarray]], tol: float) -> VIState:
+    """The state after one step, whose size is halved until the ELBO does not fall.
+
+    ``move(step_size)`` has q after a natural-gradient step at fresh draws, and its ELBO at each of the fixed draws.
+    """
     state = state._replace(steps=state.steps + 1)
     latest, scale = state.at_draws[-1], state.step_scale
     for _ in range(HALVINGS):
         size = scale / (1 + state.num_averaged)
-        after = natural_step(model, counts, log_hyper, state.q, draws, size)
-        at_draws = elbo(model, counts, log_hyper, after, fixed)
+        after, at_draws = move(size)
         step_gain, step_error = _gain(latest, at_draws)
         if np.isfinite(at_draws).all() and not step_gain < -max(tol, 2 * step_error):
             break
@@ -478,13 +479,30 @@ def maximize_elbo(
 
     It begins at q, or goes on from a state, whose tolerance may have been another.
     """
+
+    def move(state, step_size):
+        draws = base_draws(numpy_generator(key, state.steps), model, len(state.q.mean), num_draws)
+        after = natural_step(model, counts, log_hyper, state.q, draws, step_size)
+        return after, elbo(model, counts, log_hyper, after, fixed)
+
     if state is None:
-        state = init(model, counts, log_hyper, q, fixed)
-    if state.status == Status.CONVERGED:
+        state = init(q, elbo(model, counts, log_hyper, q, fixed))
+    return run_steps(state, move, num_steps=num_steps, tol=tol, callback=callback)
+
+
+def run_steps(
+    state: VIState,
+    move: Callable[[VIState, float], tuple[Any, np.ndarray]],
+    *,
+    num_steps: int,
+    tol: float,
+    callback: Callable[[VIState], None],
+) -> VIState:
+    """The state where the search has converged, or after `num_steps` steps; `move` is that of `step`, from a state."""
+    if state.status == Status.CONVERGED:  # of an earlier call, whose tolerance may have been another
         state = state._replace(status=_status(state, tol))
     while state.steps < num_steps and state.status != Status.CONVERGED:
-        draws = base_draws(numpy_generator(key, state.steps), model, len(state.q.mean), num_draws)
-        state = step(model, counts, log_hyper, state, draws, fixed, tol)
+        state = step(state, functools.partial(move, state), tol)
         callback(state)
     return state
 

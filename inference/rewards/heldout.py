@@ -1,7 +1,7 @@
 """Held-out log predictive densities of actions: of rewards, and of simpler models beside them.
 
-A reward explains behaviour as far as it predicts actions that it was not fitted to; tables of action frequencies tell
-how far these can be predicted without one, and whether the state alone predicts them.
+A reward explains behaviour as far as it predicts actions that it was not fitted to; tables of action frequencies show
+how much is predictable without a reward, and whether the state alone predicts it.
 """
 
 from __future__ import annotations
@@ -15,15 +15,17 @@ from jax import Array
 
 from ethogram.inference.conjugate.score_curve import PeerScore, ScoreCurve, standard_errors
 from ethogram.inference.rewards.fit_reward import fit_reward
-from ethogram.inference.rewards.intent_posterior import IntentFit, IntentPosterior, predictive_agent
 from ethogram.inference.rewards.max_entropy import MaxEntropyFit, fit_max_entropy
-from ethogram.inference.rewards.reward_posterior import RewardFit
+from ethogram.inference.rewards.reward_posterior import RewardFit, RewardPosterior
+from ethogram.inference.rewards.switching_fit import fit_switching
+from ethogram.inference.rewards.switching_predictions import predictive_agent
 from ethogram.models.arguments import Reals, read_array, require_distributions, require_integer, require_key
 from ethogram.models.data.action_tables import ActionTable
 from ethogram.models.data.state_action_steps import log_prob_of_actions
 from ethogram.models.data.trajectories import Trajectories, check
 from ethogram.models.mdps.mdp import MDP
 from ethogram.models.printing import short_repr
+from ethogram.models.rewards.switching import SwitchingGPIRL
 
 __all__ = ["PolicyScore", "heldout_policy_scores", "heldout_reward_curve", "reward_peers"]
 
@@ -79,10 +81,6 @@ def reward_peers(
     -------
     Fitted :class:`~ethogram.models.data.ActionFrequencies` and `MaxEntropyFit` by name, as `heldout_policy_scores`
     takes them.
-
-    Raises
-    ------
-    TypeError, ValueError : as :func:`~ethogram.rewards.fit_max_entropy`, or `order` is not an integer >= 0.
     """
     require_integer("order", order, 0)
     features = mdp.features if features is None and isinstance(mdp, MDP) else features
@@ -100,23 +98,17 @@ def heldout_policy_scores(
 ) -> dict[str, PolicyScore]:
     """Log predictive density of held-out actions per decision, of rewards and their peers on the same trajectories.
 
-    Of a posterior of rewards it is that of the mean policy, in every decision by itself; of several intents, that of
+    Of a posterior of rewards it is that of the mean policy, in every decision by itself; of switching rewards, that of
     their mean policies and mean chain, given the earlier actions of the trajectory. A missing action is no decision.
 
     Parameters
     ----------
     key : typed PRNG key, of the draws of posteriors.
-    models : by name, each a `RewardFit`, an `IntentFit` or `IntentPosterior`, a `MaxEntropyFit`, a policy (state,
-        action) such as those of `policies`, or an object whose ``log_prob(test)`` is (sequence,) in nats, as those of
-        `reward_peers`, of `predictive_agent` and of ``History.agent``.
+    models : by name, each a `RewardFit` or `RewardPosterior`, a `MaxEntropyFit`, a policy (state, action) such as those
+        of `policies`, or an object whose ``log_prob(test)`` is (sequence,) in nats, as those of `reward_peers`, of
+        `predictive_agent` and of ``History.agent``.
     test : `Trajectories` with states and actions that no model was fitted to.
     num_draws : number of draws of each posterior.
-
-    Raises
-    ------
-    TypeError, ValueError
-        `models` is empty, or one is none of these; a policy has rows that do not sum to one, or of another number of
-        states or actions than the test data need; a `RewardFit` has several experts; or no test action is known.
 
     Examples
     --------
@@ -163,29 +155,24 @@ def heldout_reward_curve(
     Parameters
     ----------
     key : typed PRNG key.
-    make_model : function from a number of intents to a `GPIRL`, such as ``lambda k: GPIRL(mdp, features,
-        num_intents=k)``.
+    make_model : function from a number of intents to a model, such as ``lambda k: SwitchingGPIRL(base, k)``; it may
+        give a `GPIRL` for one.
     sizes : numbers of intents.
     data : `Trajectories` with states and actions.
     by, test_fraction : of the split of `data`, the same for all sizes; see `Trajectories.split`.
     peers : whether to fit and score the peers of `reward_peers` too.
     score_draws : number of draws of each posterior for its score.
-    options : of `fit_reward`.
+    options : of `fit_switching`, and of `fit_reward` where a model is a `GPIRL`.
 
     Returns
     -------
-    A :class:`~ethogram.inference.conjugate.ScoreCurve`, with the results of `fit_reward`.
-
-    Raises
-    ------
-    TypeError, ValueError : as `fit_reward` and `heldout_policy_scores`; `sizes` is empty, or has what is no number of
-        intents; `make_model` is no function.
+    A :class:`~ethogram.inference.conjugate.ScoreCurve`, whose fits are `RewardFit`.
     """
     require_key(key)
     options = {"hyper": "point"} | options  # of one intent too: other treatments have bounds of another kind
     if not callable(make_model):
         raise TypeError(
-            f"make_model is {type(make_model).__name__}: give a function from a number of intents to a GPIRL"
+            f"make_model is {type(make_model).__name__}: give a function from a number of intents to a model"
         )
     sizes = _numbers_of_intents(sizes)
     if not isinstance(data, Trajectories):
@@ -193,9 +180,15 @@ def heldout_reward_curve(
     key_split, key_fits = jax.random.split(key)
     train, test = data.split(key_split, by=by, test_fraction=test_fraction)
     decisions, made = known_decisions(test), [make_model(int(size)) for size in sizes]
-    fits = tuple(fit_reward(key_fits, model, train, **options) for model in made)
+    fits = tuple(
+        (fit_switching if isinstance(model, SwitchingGPIRL) else fit_reward)(
+            key_fits, model, train, **options
+        )
+        for model in made
+    )
     models = {f"{size} intents": fit for size, fit in zip(sizes, fits, strict=True)}
-    beside = reward_peers(made[0].mdp, train, made[0].features) if peers else {}
+    base = getattr(made[0], "base", made[0])
+    beside = reward_peers(base.mdp, train, base.features) if peers else {}
     table = np.stack(
         [_log_prob(key_fits, name, model, test, score_draws) for name, model in (models | beside).items()]
     )
@@ -238,17 +231,22 @@ def known_decisions(test: Any) -> np.ndarray:
 
 def _log_prob(key: Array, name: str, model: Any, test: Trajectories, num_draws: int) -> Any:
     """Log probability (sequence,) of the known actions."""
-    if isinstance(model, IntentFit | IntentPosterior):
+    if isinstance(getattr(posterior_of(model), "model", None), SwitchingGPIRL):
         return predictive_agent(key, model, num_draws).log_prob(test)
     if isinstance(model, ScoresTrajectories):
         return model.log_prob(test)
     return log_prob_of_actions(policy_of(key, name, model, num_draws), test)
 
 
+def posterior_of(model: Any) -> Any:
+    """The posterior of a fit; anything else as it is."""
+    return model.posterior if isinstance(model, RewardFit) else model
+
+
 def policy_of(key: Array, name: str, model: Any, num_draws: int) -> np.ndarray:
     """Predictive policy (state, action) of a fit, or a checked table."""
-    if isinstance(model, RewardFit):
-        policy = np.asarray(model.posterior.sample(key, num_draws)["policy"]).mean(0)
+    if isinstance(posterior_of(model), RewardPosterior):
+        policy = np.asarray(posterior_of(model).sample(key, num_draws)["policy"]).mean(0)
         if policy.ndim != 2:
             raise ValueError(f"models[{name!r}] has {len(policy)} experts: give the policy of one")
         return policy

@@ -45,6 +45,9 @@ SCREENING_STEPS = 100
 MAX_STEPS = 2000
 """Iterations to convergence, at most."""
 
+CALLS = 500
+"""Typical number of evaluations, each of which handles its numbers about once per state."""
+
 GRADIENT_TOL = 1e-3
 """Half the squared gradient at a maximum, at most."""
 
@@ -195,7 +198,7 @@ def _is_flat(found: Any) -> bool:
 
 
 def _calls(flat: Array, model: GPIRL, *_: Any) -> int:
-    return 2 * MAX_STEPS * model.mdp.num_states
+    return CALLS * model.mdp.num_states
 
 
 @quick_jit(calls=_calls)

@@ -22,10 +22,12 @@ from ethogram.inference.rewards.gaussian_vi import reward_map, whitening_root
 from ethogram.inference.rewards.hyper_parameters import free_sizes, unpack
 from ethogram.inference.rewards.search_status import Status
 from ethogram.models.arguments import is_concrete, require, require_integer, require_key, require_one_of
+from ethogram.models.families.conjugate_block import require_finite
 from ethogram.models.model_object import model_object, static_field
 from ethogram.models.printing import short_repr
 from ethogram.models.quick_jit import quick_jit
 from ethogram.models.rewards.gp_irl import GPIRL, reward_sites
+from ethogram.models.rewards.switching import SwitchingGPIRL
 
 __all__ = ["METHODS", "RewardFit", "RewardPosterior", "as_double"]
 
@@ -48,19 +50,21 @@ class RewardPosterior:
     log_hyper : (node, hyper), logarithms of the hyper-parameters that have priors.
     log_weights : (node,), logarithms of the weights of the nodes.
     method : that of the fit.
+    chain : of a `SwitchingGPIRL`, Dirichlet blocks ``initial (intent,)`` and ``transition (intent, next_intent)``.
     """
 
-    model: GPIRL
+    model: GPIRL | SwitchingGPIRL
     latent_mean: Any
     latent_root: Any
     log_hyper: Any
     log_weights: Any
     method: str = static_field(default="natural_gradient")
+    chain: Any = None
 
     def __post_init__(self):
         require_one_of("method", self.method, METHODS)
-        if not isinstance(self.model, GPIRL):
-            raise TypeError(f"model is {type(self.model).__name__}: give a GPIRL")
+        if not isinstance(self.model, GPIRL | SwitchingGPIRL):
+            raise TypeError(f"model is {type(self.model).__name__}: give a GPIRL or a SwitchingGPIRL")
         parts = {
             name: getattr(self, name) for name in ("latent_mean", "latent_root", "log_hyper", "log_weights")
         }
@@ -76,20 +80,38 @@ class RewardPosterior:
             )
         count, num_white = len(self.log_weights), self._num_white()
         rewards = np.shape(self.latent_mean)[1:2]
+        if isinstance(self.model, SwitchingGPIRL):
+            intents = self.model.num_intents
+            rewards, blocks = (intents,), {"initial": (intents,), "transition": (intents, intents)}
+            found = {
+                name: np.shape(block.natural.concentration) for name, block in (self.chain or {}).items()
+            }
+            if found != blocks:
+                raise ValueError(f"chain has blocks {found}, expected {blocks} of {intents} intents")
+            for name, block in self.chain.items():
+                require_finite(f"chain[{name!r}]", block)
+        elif self.chain is not None:
+            raise ValueError("chain is given, but the model is a GPIRL, which has none: leave it out")
         expected = {
             "latent_mean": (count, *rewards, num_white),
             "latent_root": (count, *rewards, num_white, num_white),
-            "log_hyper": (count, sum(free_sizes(self.model).values())),
+            "log_hyper": (count, sum(free_sizes(self.reward_model).values())),
         }
         for name, shape in expected.items():
             if np.shape(parts[name]) != shape:
                 raise ValueError(f"{name} has shape {np.shape(parts[name])}, expected {shape} of this model")
 
+    @property
+    def reward_model(self) -> GPIRL:
+        """The model of each reward."""
+        return self.model.base if isinstance(self.model, SwitchingGPIRL) else self.model
+
     def _num_white(self) -> int:
         """Number of standard normal variables of a reward of the model."""
-        return self.model.num_points if self.model.inducing is None else len(np.asarray(self.model.inducing))
+        model = self.reward_model
+        return model.num_points if model.inducing is None else len(np.asarray(model.inducing))
 
-    def of_model(self, model: GPIRL) -> RewardPosterior:
+    def of_model(self, model: Any) -> RewardPosterior:
         """The same posterior with the model in another precision."""
         return dataclasses.replace(self, model=model)
 
@@ -99,8 +121,9 @@ class RewardPosterior:
         require_integer("num_draws", num_draws, 1)
         with jax.enable_x64(True):
             double = as_double(self)
-            columns = self._num_white() if self.model.conditional == "independent" else self.model.num_points
-            size = self.model.num_points * columns
+            model = double.reward_model
+            columns = self._num_white() if model.conditional == "independent" else model.num_points
+            size = model.num_points * columns
             return self._rounded(
                 draw_in_chunks(lambda key, count: _draw(double, key, count), key, num_draws, size)
             )
@@ -126,7 +149,7 @@ class RewardPosterior:
 
     def _rounded(self, sites: dict[str, Array]) -> dict[str, Array]:
         """In the precision of the model: w in double precision does not fit Cholesky factors in single precision."""
-        return {name: x.astype(self.model.dtype) for name, x in sites.items()}
+        return {name: x.astype(self.reward_model.dtype) for name, x in sites.items()}
 
     def save(self, path: str | os.PathLike) -> None:
         """Write the posterior and its model to one file, atomically; ``ethogram.load_posterior`` reads it."""
@@ -135,23 +158,24 @@ class RewardPosterior:
 
 @short_repr
 class RewardFit(NamedTuple):
-    """Result of `fit_reward`.
+    """Result of `fit_reward`, or of `fit_switching`.
 
     Attributes
     ----------
     posterior : its Gaussians, or point; `sample` draws from it.
     elbo, elbo_se : evidence lower bound in nats, on fresh draws, and its standard error; NaN for a point. It has the
         log prior density of hyper-parameters that are not integrated over.
-    laplace_elbo : the same with Laplace's approximation at the mode of the hyper-parameters.
+    laplace_elbo : the same with Laplace's approximation at the mode of the hyper-parameters; NaN of switching rewards.
     trace : (evaluation,) ELBOs on a fixed set of draws, the first that of Laplace's approximation.
     objective : log likelihood minus half the squared norm of w at its mode, at the mode of the hyper-parameters, in
-        nats, which ``method="map"`` maximises.
+        nats, which ``method="map"`` maximises; NaN of switching rewards.
     status : a `Status`: whether the expected remaining gain of the ELBO is within the tolerance, see `fit_reward`; of
         ``"map"`` and ``"laplace"``, whether the search for the mode ended at a maximum. ``converged`` and ``reason``, a
         sentence, follow from it.
     steps : natural-gradient steps.
     white_share : share of the prior variance of rewards that is white noise, independent between states.
     search_se : standard error of the last ELBO of the search, in nats.
+    restart_elbos : (restart,) ELBOs of the starts of switching rewards after some steps, on the same draws.
     """
 
     posterior: RewardPosterior
@@ -164,6 +188,7 @@ class RewardFit(NamedTuple):
     steps: int
     white_share: float
     search_se: float = float("nan")
+    restart_elbos: Float[np.ndarray, "restart"] = np.zeros(0)
 
     @property
     def converged(self) -> bool:
@@ -183,14 +208,16 @@ class RewardFit(NamedTuple):
             "status": str(self.status),
             "reason": self.reason,
         }
-        attributes |= {"objective": float(self.objective), "white_share": float(self.white_share)}
-        if np.isfinite(self.elbo):
-            attributes |= {"final_elbo": float(self.elbo), "final_elbo_se": float(self.elbo_se)}
-            attributes |= {"laplace_elbo": float(self.laplace_elbo)}
+        numbers = {
+            "objective": self.objective, "white_share": self.white_share, "final_elbo": self.elbo,
+            "final_elbo_se": self.elbo_se, "laplace_elbo": self.laplace_elbo,
+        }  # fmt: skip
+        attributes |= {name: float(value) for name, value in numbers.items() if np.isfinite(value)}
+        series = {"elbo": (("step",), np.asarray(self.trace))}
+        if len(self.restart_elbos):
+            series["restart_elbos"] = (("restart",), np.asarray(self.restart_elbos))
         drawn = self.posterior.draws_for_export(key, num_draws)
-        return drawn._replace(
-            fit={"elbo": (("step",), np.asarray(self.trace))}, attributes=drawn.attributes | attributes
-        )
+        return drawn._replace(fit=series, attributes=drawn.attributes | attributes)
 
 
 def as_double(tree: Any) -> Any:
@@ -206,8 +233,8 @@ def as_double(tree: Any) -> Any:
 @quick_jit(static_argnums=2)
 def _draw(posterior: RewardPosterior, key: Array, num_draws: int) -> dict[str, Array]:
     """Draws of the sites, in double precision."""
-    model, num_rewards = posterior.model, posterior.latent_mean.shape[1]
-    key_node, key_white, key_rest = jax.random.split(key, 3)
+    model, num_rewards = posterior.reward_model, posterior.latent_mean.shape[1]
+    key_node, key_white, key_rest, *key_chain = jax.random.split(key, 5)
     node = jax.random.categorical(key_node, posterior.log_weights, shape=(num_draws,))
     noise = jax.random.normal(key_white, (num_draws, *posterior.latent_mean.shape[1:]))
 
@@ -221,7 +248,9 @@ def _draw(posterior: RewardPosterior, key: Array, num_draws: int) -> dict[str, A
     rest = None
     if model.inducing is not None:
         rest = jax.random.normal(key_rest, (num_draws, num_rewards, model.num_points))
-    sites, reward = _variables(model, posterior.log_hyper, node, white, rest)
+    sites, reward = _variables(posterior, node, white, rest)
+    blocks = zip(key_chain, sorted((posterior.chain or {}).items()), strict=False)
+    sites |= {name: block.sample(key, (num_draws,)) for key, (name, block) in blocks}
     rationality = unpack(model, posterior.log_hyper)["rationality"][node].reshape(
         -1, *[1] * (reward.ndim - 1)
     )
@@ -231,11 +260,10 @@ def _draw(posterior: RewardPosterior, key: Array, num_draws: int) -> dict[str, A
 @quick_jit(static_argnames="cell_noise")
 def _mean_sites(posterior: RewardPosterior, cell_noise: bool) -> dict[str, Array]:
     """Means over the nodes; of hyper-parameters, of their logarithms."""
-    model, weights = posterior.model, jnp.exp(posterior.log_weights)
-    each, reward = _variables(
-        model, posterior.log_hyper, jnp.arange(len(weights)), posterior.latent_mean, None, cell_noise
-    )
+    model, weights = posterior.reward_model, jnp.exp(posterior.log_weights)
+    each, reward = _variables(posterior, jnp.arange(len(weights)), posterior.latent_mean, None, cell_noise)
     sites = {name: jnp.tensordot(weights, x, 1) for name, x in each.items()}
+    sites |= {name: block.mean() for name, block in (posterior.chain or {}).items()}
     middle = unpack(model, weights @ posterior.log_hyper)
     sites |= {name: value for name, value in middle.items() if name in sites}
     reward = jnp.tensordot(weights, reward, 1)
@@ -243,12 +271,13 @@ def _mean_sites(posterior: RewardPosterior, cell_noise: bool) -> dict[str, Array
 
 
 def _variables(
-    model: GPIRL, log_hyper: Array, node: Array, white: Array, rest: Array | None, cell_noise: bool = True
+    posterior: RewardPosterior, node: Array, white: Array, rest: Array | None, cell_noise: bool = True
 ) -> tuple[dict[str, Array], Array]:
     """Sites that are sampled, and rewards (draw, reward, point), at nodes (draw,) and standard normal variables.
 
-    The axis of rewards is left out where there is one.
+    The axis of rewards is left out where there is one, and no chain.
     """
+    model, log_hyper = posterior.reward_model, posterior.log_hyper
     values = unpack(model, log_hyper)
 
     def rewards_of(arguments):
@@ -272,7 +301,7 @@ def _variables(
     if model.inducing is not None:
         sites = {"u_white": white, "u": mapped(at_points, (node, white))}
         sites |= {} if rest is None else {"reward_white": rest}
-    if white.shape[1] == 1:
+    if white.shape[1] == 1 and posterior.chain is None:
         reward, sites = reward[:, 0], {name: x[:, 0] for name, x in sites.items()}
     kept = {"scale", "relevance", *free_sizes(model)}
     return {name: value[node] for name, value in values.items() if name in kept} | sites, reward

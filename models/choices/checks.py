@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any
 
 import jax
@@ -16,7 +15,6 @@ from ethogram.models.data.padding import read_column
 
 __all__ = [
     "check_fields",
-    "digest",
     "namespace",
     "read_floats",
     "read_indices",
@@ -157,12 +155,3 @@ def read_positions(indices: Any, count: int) -> np.ndarray:
 def namespace(*values: Any) -> Any:
     """NumPy, which compiles nothing, for numbers and arrays on the host; else jax.numpy."""
     return jnp if any(isinstance(value, jax.Array) for value in values) else np
-
-
-def digest(*arrays: Any) -> bytes:
-    """A hash of the shapes, dtypes and contents of arrays."""
-    found = hashlib.blake2b()
-    for array in map(np.asarray, arrays):
-        found.update(f"{array.dtype}{array.shape}".encode())
-        found.update(np.ascontiguousarray(array).tobytes())
-    return found.digest()

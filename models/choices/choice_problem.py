@@ -14,7 +14,7 @@ from ethogram.models.choices.decisions import Decisions, HostOrDevice
 from ethogram.models.data.metadata import Metadata
 from ethogram.models.printing import short_repr
 
-__all__ = ["ChoiceProblem", "near_zero", "padded_count", "utilities_of"]
+__all__ = ["ChoiceProblem", "near_zero", "padded", "padded_count", "utilities_of"]
 
 LEAST_PADDED, PADDING = 64, 2**0.25
 """Numbers of decisions are padded to powers of a ratio, from the least on: at most a fifth of them are padding."""
@@ -43,6 +43,29 @@ class ChoiceProblem(NamedTuple):
         """The problem with the number of subjects in place of all names, which would be part of compiled programs."""
         names = None if self.data.subject is None else tuple(map(str, range(self.data.num_subjects or 0)))
         return self._replace(data=self.data._replace(metadata=Metadata(subject_names=names)))
+
+
+def padded(problem: ChoiceProblem) -> ChoiceProblem:
+    """The problem with decisions of one option and unknown choice added, up to a number that other data share."""
+    data, number = problem.data, padded_count(problem.data.num_decisions) - problem.data.num_decisions
+    alone = np.arange(data.legal.shape[1]) == 0
+    data = data._replace(
+        features=_with_rows(data.features, number),
+        legal=_with_rows(data.legal, number, alone),
+        choice=_with_rows(data.choice, number, -1),
+        subject=_with_rows(data.subject, number),
+        weight=_with_rows(data.weight, number),
+    )
+    return problem._replace(data=data, design=_with_rows(np.asarray(problem.design), number))
+
+
+def _with_rows(array: Any, number: int, fill: Any = 0) -> Any:
+    """An array with more first entries, all alike."""
+    return (
+        None
+        if array is None
+        else np.concatenate([array, np.full((number, *array.shape[1:]), fill, array.dtype)])
+    )
 
 
 def padded_count(num_decisions: int) -> int:

@@ -42,7 +42,7 @@ from ethogram.models.choices.checks import namespace, require_positive_prior
 from ethogram.models.choices.choice_problem import ChoiceProblem, near_zero, utilities_of
 from ethogram.models.choices.decisions import Decisions, HostOrDevice, check_decisions, weights_of
 from ethogram.models.choices.probit_choice import ProbitChoice
-from ethogram.models.choices.separation import Separation, separation_once
+from ethogram.models.choices.separation import Separation, find_separation
 from ethogram.models.conjugate_model import Entries, Exportable
 from ethogram.models.model_object import model_object, static_field
 from ethogram.models.printing import short_repr
@@ -425,7 +425,7 @@ class NoisyMDP(Exportable):
         made: Decisions = jax.tree.map(np.asarray, known)
         design = self.design(made) if design is None else design
         choice = np.where(weights_of(made) > 0, made.choice, -1)
-        return made, separation_once(np.asarray(design, float), np.asarray(made.legal), choice)
+        return made, find_separation(np.asarray(design, float), np.asarray(made.legal), choice)
 
 
 @jax.jit

@@ -44,8 +44,8 @@ NODES = {np.dtype(np.float32): 16, np.dtype(np.float64): 32}
 NEWTON_STEPS = {np.dtype(np.float32): 5, np.dtype(np.float64): 6}
 """Of the centre of the nodes, which need not be exact."""
 
-UNROLL_AT_MOST = 32
-"""Terms of a sum that are written out."""
+WRITTEN_OUT, UNROLL_AT_MOST = 8, 48
+"""Options, and terms of a sum, that programs handle one by one: XLA's reductions on a CPU are slow."""
 
 _LOG_ROOT_TWO_PI = 0.5 * math.log(2 * math.pi)
 _ROOT_HALF = math.sqrt(0.5)
@@ -218,12 +218,13 @@ def integrate(gaps: Array, others: Array, normal: tuple[Array, Array], num_nodes
     mode, precision = normal
     x = mode + nodes / jnp.sqrt(precision)  # (node, ...)
     at = jnp.where(others[:, None], x + gaps[:, None], 0)
-    terms = total(jnp.where(others[:, None], log_ndtr(at), 0)) - x**2 / 2 + log_weights
+    log_cdf, rate = log_ndtr_and_hazard(at)
+    terms = total(jnp.where(others[:, None], log_cdf, 0)) - x**2 / 2 + log_weights
     top = lax.stop_gradient(jnp.max(terms, axis=0))
     shares = jnp.exp(terms - top)
     mass = total(shares)
     value = jnp.log(mass) + top - 0.5 * jnp.log(precision)
-    return value, total(jnp.moveaxis(shares * hazard(at), 1, 0)) / mass
+    return value, total(jnp.moveaxis(shares * rate, 1, 0)) / mass
 
 
 OFFSETS = np.linspace(-9.0, 10.0, 97)
@@ -265,10 +266,18 @@ def winner_mode(gaps: Array, others: Array) -> tuple[Array, Array]:
     overshoots. Gaps and others (option, ...) are those of `log_probability`.
     """
 
-    def slopes(x):
+    def of_options(x, gaps, others):
         at = jnp.where(others, x + gaps, 0)
         rate = jnp.where(others, hazard(at), 0)
-        return total(rate) - x, 1 + total(rate * above_hazard(at, rate))
+        return rate, rate * above_hazard(at, rate)
+
+    def slopes(x):
+        if len(gaps) > WRITTEN_OUT:
+            rate, curvature = map(total, of_options(x, gaps, others))
+        else:  # one kernel of XLA
+            each = [of_options(x, *one) for one in zip(gaps, others, strict=True)]
+            rate, curvature = (sum(terms) for terms in zip(*each, strict=True))
+        return rate - x, 1 + curvature
 
     def step(_, x):
         slope, curvature = slopes(x)
@@ -279,47 +288,39 @@ def winner_mode(gaps: Array, others: Array) -> tuple[Array, Array]:
 
 
 def total(x: Array) -> Array:
-    """Sum over the first axis, term by term where it is short: XLA's loops on a CPU do not vectorise reductions."""
+    """Sum over the first axis."""
     return sum(x[1:], x[0]) if len(x) <= UNROLL_AT_MOST else jnp.sum(x, axis=0)
 
 
 @jax.custom_jvp
-def log_ndtr(x: Array) -> Array:
-    """Log of Phi(x) from one erfc and one logarithm; that of jax has an error of 1e-9 below -20."""
+def log_ndtr_and_hazard(x: Array) -> tuple[Array, Array]:
+    r"""Logs of :math:`\Phi(x)`, and hazards :math:`\phi(x) / \Phi(x)`, from one erfc; exact to rounding."""
     far = x < -_FAR[x.dtype]
-    least = _least(jnp.where(far, 0, x))
-    near = jnp.where(x < 0, least, 1 - least)
-    found = jnp.log(jnp.where(far, _beyond(x, far) - x, near))
+    least = 0.5 * jax.scipy.special.erfc(jnp.abs(jnp.where(far, 0, x)) * _ROOT_HALF)  # of Phi and 1 - Phi
+    near, tail = jnp.where(x < 0, least, 1 - least), _beyond(x, far) - x
+    found, log_density = jnp.log(jnp.where(far, tail, near)), -0.5 * x**2 - _LOG_ROOT_TWO_PI
     # Above zero log1p(-least), from the logarithm of what 1 - least is rounded to.
     ratio = jnp.where(near < 1, least / jnp.where(near < 1, 1 - near, 1), 1)
     above = jnp.where(near < 1, found * ratio, -least)
-    return jnp.where(far, -0.5 * x**2 - _LOG_ROOT_TWO_PI - found, jnp.where(x < 0, found, above))
+    log_probability = jnp.where(far, log_density - found, jnp.where(x < 0, found, above))
+    return log_probability, jnp.where(far, tail, jnp.exp(log_density) / near)
 
 
-def _least(x: Array) -> Array:
-    """The smaller one of Phi(x) and 1 - Phi(x)."""
-    return 0.5 * jax.scipy.special.erfc(jnp.abs(x) * _ROOT_HALF)
+@log_ndtr_and_hazard.defjvp
+def _log_ndtr_and_hazard_jvp(primals, tangents):
+    log_ndtr, rate = log_ndtr_and_hazard(*primals)
+    step = rate * tangents[0]
+    return (log_ndtr, rate), (step, -above_hazard(primals[0], rate) * step)
 
 
-@log_ndtr.defjvp
-def _log_ndtr_jvp(primals, tangents):
-    return log_ndtr(*primals), hazard(*primals) * tangents[0]
+def log_ndtr(x: Array) -> Array:
+    r"""Log of :math:`\Phi(x)`; that of jax has an error of 1e-9 below -20."""
+    return log_ndtr_and_hazard(x)[0]
 
 
-@jax.custom_jvp
 def hazard(x: Array) -> Array:
-    r"""Hazard :math:`h(x) = \phi(x) / \Phi(x)`, exact to rounding on the whole line."""
-    far = x < -_FAR[x.dtype]
-    near = jnp.where(far, 0, x)
-    least = _least(near)
-    body = jnp.exp(-0.5 * near**2 - _LOG_ROOT_TWO_PI) / jnp.where(near < 0, least, 1 - least)
-    return jnp.where(far, _beyond(x, far) - x, body)
-
-
-@hazard.defjvp
-def _hazard_jvp(primals, tangents):
-    rate = hazard(*primals)
-    return rate, -rate * above_hazard(primals[0], rate) * tangents[0]
+    r"""Hazard :math:`h(x) = \phi(x) / \Phi(x)`."""
+    return log_ndtr_and_hazard(x)[1]
 
 
 def above_hazard(x: Array, rate: Array) -> Array:

@@ -9,20 +9,19 @@ Whiteley, section 4.1.2, needs it.
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from ethogram.models.choices.checks import digest
 from ethogram.models.printing import short_repr
 
-__all__ = ["Separation", "find_separation", "separation_once"]
+__all__ = ["Separation", "find_separation"]
 
 TOLERANCE = 1e-9
+FEW_ROWS = 16
+"""Differences per parameter of the smallest part that is looked at before all."""
 
 
 @short_repr
@@ -70,16 +69,28 @@ def find_separation(
         return _separation((units == 0).astype(float), gaps, others)
     rows = rows / units
     rows = rows / np.maximum(np.abs(rows).max(axis=1, keepdims=True), np.finfo(float).tiny)
+    for count in FEW_ROWS * num_parameters * 8 ** np.arange(8):
+        if count >= len(rows):
+            break
+        part = rows[np.linspace(0, len(rows) - 1, count).astype(int)]
+        if np.linalg.matrix_rank(part) == num_parameters and not -_programme(part).fun > TOLERANCE:
+            return None  # choices of a part overlap, and those of all therefore do
     _, sizes, directions = np.linalg.svd(rows, full_matrices=len(rows) < num_parameters)
     rank = int((sizes > max(rows.shape) * np.finfo(float).eps * sizes[0]).sum())
     if rank < num_parameters:
         return _separation(directions[-1] / units, gaps, others)
+    found = _programme(rows)
+    return _separation(found.x / units, gaps, others) if -found.fun > TOLERANCE else None
+
+
+def _programme(rows: np.ndarray) -> Any:
+    """Solution of the linear programme of differences (row, parameter)."""
     from scipy.optimize import linprog
 
     found = linprog(-rows.sum(0), A_ub=-rows, b_ub=np.zeros(len(rows)), bounds=(-1, 1), method="highs")
     if found.status != 0:
         raise RuntimeError(f"the linear programme of separation failed: {found.message}")
-    return _separation(found.x / units, gaps, others) if -found.fun > TOLERANCE else None
+    return found
 
 
 def _separation(direction: np.ndarray, gaps: np.ndarray, others: np.ndarray) -> Separation:
@@ -89,21 +100,3 @@ def _separation(direction: np.ndarray, gaps: np.ndarray, others: np.ndarray) -> 
     if along.sum() < 0:
         direction, along = -direction, -along
     return Separation(direction, np.any(along > TOLERANCE * size, axis=-1))
-
-
-def separation_once(design: np.ndarray, legal: np.ndarray, choice: np.ndarray) -> Separation | None:
-    """As :func:`find_separation`, with the last answers cached: one linear programme a data set."""
-    return _remembered(_Hashed(digest(design, legal, choice), (design, legal, choice)))
-
-
-@dataclasses.dataclass(frozen=True)
-class _Hashed:
-    """Arrays that compare by content."""
-
-    digest: bytes
-    arrays: tuple[np.ndarray, ...] = dataclasses.field(compare=False)
-
-
-@functools.lru_cache(maxsize=16)
-def _remembered(problem: _Hashed) -> Separation | None:
-    return find_separation(*problem.arrays)

@@ -2,8 +2,13 @@
 
 from ethogram.models.rewards.gp_irl import GPIRL, SimulatedRewards
 from ethogram.models.rewards.inducing_points import representative_points, select_inducing_points
-from ethogram.models.rewards.intent_chain import IntentChain, SimulatedIntents, SwitchingPolicies
 from ethogram.models.rewards.priors import SquaredHalfCauchy
+from ethogram.models.rewards.switching import (
+    IntentChain,
+    SimulatedIntents,
+    SwitchingGPIRL,
+    SwitchingPolicies,
+)
 
 __all__ = [
     "GPIRL",
@@ -11,6 +16,7 @@ __all__ = [
     "SimulatedIntents",
     "SimulatedRewards",
     "SquaredHalfCauchy",
+    "SwitchingGPIRL",
     "SwitchingPolicies",
     "representative_points",
     "select_inducing_points",

@@ -44,9 +44,7 @@ from ethogram.models.mdps.tabular import require_discounted
 from ethogram.models.mdps.values import SoftSolution, soft_values
 from ethogram.models.model_object import model_object, static_field
 from ethogram.models.printing import short_repr
-from ethogram.models.rewards import intent_chain
 from ethogram.models.rewards import kernel as reward_kernel
-from ethogram.models.rewards.intent_chain import IntentChain, SimulatedIntents, SwitchingPolicies
 from ethogram.models.rewards.kernel import RewardMap
 from ethogram.models.rewards.reward_settings import (
     default_relevance_prior,
@@ -58,7 +56,10 @@ from ethogram.models.rewards.reward_settings import (
     warn_of_constant_features,
 )
 
-__all__ = ["GPIRL", "SimulatedRewards"]
+__all__ = ["GPIRL", "OF_A_REWARD", "SimulatedRewards", "prior_sites", "reward_sites"]
+
+OF_A_REWARD = ("u_white", "u", "reward_white", "reward", "centred_reward", "values", "policy")
+"""Sites that each of several rewards has."""
 
 TOGETHER_AT_MOST = 128
 """Number of states up to which the agents of several rewards are computed together."""
@@ -105,9 +106,7 @@ class GPIRL(Exportable):
     deterministic ``reward``, ``centred_reward``, its deviations from its mean, ``values (state,)`` and ``policy (state,
     action)``; ``demonstrations`` in the plate ``trajectory``, or in the plate ``state`` where the data are counts.
     Where trajectories have subjects, each is an expert with its own reward under common hyper-parameters, in the plate
-    ``expert``; to pool experts, leave ``subject`` out. With several intents each has a reward, in the plate ``intent``,
-    and ``initial (intent,)`` and ``transition (intent, next_intent)`` are sites too; the policy of an intent is that of
-    an agent that acts as if the intent lasted (:mod:`ethogram.models.rewards.intent_chain`).
+    ``expert``; to pool experts, leave ``subject`` out.
 
     Parameters
     ----------
@@ -130,8 +129,6 @@ class GPIRL(Exportable):
     whiten : whether rewards are sampled through standard normal variables; otherwise ``u`` and ``reward`` are sampled
         directly.
     check_transitions : whether demonstrated transitions of probability zero are refused.
-    num_intents : number of rewards between which the agent switches within a demonstration; None or 1: one reward.
-    sticky : concentration on staying with an intent, >= 0, beyond the 1 of every intent. Default 10.
 
     Raises
     ------
@@ -154,7 +151,7 @@ class GPIRL(Exportable):
     """
 
     observed_site: ClassVar[str] = "demonstrations"
-    label_dims: ClassVar[tuple[str, ...]] = ("intent", "next_intent")
+    label_dims: ClassVar[tuple[str, ...]] = ("intent", "next_intent")  # of which it has none
 
     mdp: Any
     features: Any = None
@@ -167,8 +164,6 @@ class GPIRL(Exportable):
     rationality: Any = 1.0
     whiten: bool = static_field(default=True)
     check_transitions: bool = static_field(default=True)
-    num_intents: int | None = static_field(default=None)
-    sticky: Any = None
 
     def __post_init__(self):
         if not isinstance(self.mdp, MDP):
@@ -194,17 +189,7 @@ class GPIRL(Exportable):
                 "rationality and scale_prior are both distributions, but only their product is identified: give a "
                 "number for one of them"
             )
-        object.__setattr__(self, "sticky", intent_chain.read_sticky(self.sticky, self.num_intents))
         warn_of_constant_features(self.features)
-
-    @property
-    def switches(self) -> bool:
-        """Whether there are several intents."""
-        return (self.num_intents or 1) > 1
-
-    def has_labels(self) -> bool:
-        """Whether draws have labels of hidden states: those of several intents."""
-        return self.switches
 
     @property
     def num_points(self) -> int:
@@ -311,30 +296,38 @@ class GPIRL(Exportable):
         """
         if not isinstance(demonstrations, Demonstrations):
             self.check(demonstrations)
+        solution = self.sample_agent("expert", self._num_rewards(demonstrations))
+        if demonstrations is None:
+            return
+        entries = self.entries(demonstrations)
+        value = entries.batch.value
+
+        def known(xp, value):
+            return value.sum(-1) > 0 if entries.unit == "state" else (value >= 0).all(-1).any(-1)
+
+        informative = numpyro.handlers.mask(mask=concretely(known, value))
+        with numpyro.plate(entries.unit, len(value)), informative:
+            acts = self._demonstrated(solution, entries.batch)
+            numpyro.sample("demonstrations", acts, obs=value if condition else None)
+
+    def sample_agent(self, plate: str, num_rewards: int | None) -> SoftSolution:
+        """Sample hyper-parameters and rewards, these in a plate where they are counted; their soft-optimal agent."""
         scale = self._hyper("scale", self.scale_prior, ())
         relevance = self._hyper("relevance", self.relevance_prior, (self.num_features,))
         rationality = self._hyper("rationality", self.rationality, ())
-        count, chain = self._num_rewards(demonstrations), self._chain()
-        plate = "intent" if self.switches else "expert"
-        with numpyro.plate(plate, count) if count is not None else contextlib.nullcontext():
+        with numpyro.plate(plate, num_rewards) if num_rewards is not None else contextlib.nullcontext():
             reward = self._sample_reward(scale, relevance)
         solution = self.agent(reward, rationality)
         for name, value in reward_sites(self, reward, solution).items():
             if self.whiten or name != "reward":
                 numpyro.deterministic(name, value)
-        if demonstrations is not None:
-            self._observe(solution, demonstrations, condition, chain)
+        return solution
 
     def _num_rewards(self, demonstrations: Any) -> int | None:
-        """Number of intents or of experts; None where there is one reward."""
-        if self.switches:
-            return self.num_intents
+        """Number of experts; None where there is one reward."""
         if isinstance(demonstrations, Demonstrations):
             return demonstrations.num_experts
         return num_experts(demonstrations)
-
-    def _chain(self) -> IntentChain | None:
-        return intent_chain.sample_chain(self.num_intents or 1, self.sticky) if self.switches else None
 
     def _hyper(self, name: str, prior: Any, shape: tuple[int, ...]) -> Array:
         if isinstance(prior, dist.Distribution):
@@ -366,36 +359,22 @@ class GPIRL(Exportable):
             return numpyro.sample("reward", dist.Normal(mean, mapping.noise).to_event(1))
         return numpyro.sample("reward", dist.MultivariateNormal(mean, scale_tril=mapping.noise))
 
-    def _observe(self, solution: SoftSolution, data: Any, condition: bool, chain: IntentChain | None) -> None:
-        entries = self.entries(data)
-        value = entries.batch.value
-
-        def known(xp, value):
-            return value.sum(-1) > 0 if entries.unit == "state" else (value >= 0).all(-1).any(-1)
-
-        informative = numpyro.handlers.mask(mask=concretely(known, value))
-        with numpyro.plate(entries.unit, len(value)), informative:
-            acts = self._demonstrated(solution, entries.batch, chain)
-            numpyro.sample("demonstrations", acts, obs=value if condition else None)
-
-    def _demonstrated(self, solution: SoftSolution, batch: Demonstrations, chain: IntentChain | None) -> Any:
+    def _demonstrated(self, solution: SoftSolution, batch: Demonstrations) -> Any:
         """Distribution of demonstrations, or of counts."""
         if batch.start is None:
             return ActionCounts(solution.log_policy, concretely(lambda xp, x: x.sum(-1), batch.value))
         parts = {"length": batch.value.shape[1], "lengths": batch.lengths, "start": batch.start}
-        if chain is None:
-            return SoftPolicy(self.mdp, None, agent=batch.expert, **parts, solution=solution)
-        return SwitchingPolicies(self.mdp, solution.log_policy, chain, **parts)
+        return SoftPolicy(self.mdp, None, agent=batch.expert, **parts, solution=solution)
 
     def entries(self, data: Any) -> Entries:
-        """Trajectories, or the states of counts; sequences where there are several intents."""
+        """Trajectories, or the states of counts."""
         if isinstance(data, Trajectories):
             states: Any = data.states
             shown = (demonstration_value(data), states[:, 0], data.lengths, data.subject)
             data = Demonstrations(*shown, num_experts(data))
         elif not isinstance(data, Demonstrations):
             data = Demonstrations(concretely(lambda xp, x: x, data))
-        unit = "state" if data.start is None else "sequence" if self.switches else "trajectory"
+        unit = "state" if data.start is None else "trajectory"
         return Entries(data.value, data, unit=unit)
 
     def likelihood(self, parameters: dict[str, Any], batch: Demonstrations) -> Any:
@@ -403,7 +382,7 @@ class GPIRL(Exportable):
 
         Parameters
         ----------
-        parameters : ``reward``; ``rationality`` where it has a prior; ``initial`` and ``transition`` of intents.
+        parameters : ``reward``; ``rationality`` where it has a prior.
         batch : of :meth:`entries`.
         """
         reward = jnp.asarray(parameters["reward"])
@@ -411,13 +390,12 @@ class GPIRL(Exportable):
         solution = self.agent(
             reward.reshape(*lead, self.num_points), parameters.get("rationality", self.rationality)
         )
-        chain = IntentChain(parameters["initial"], parameters["transition"]) if self.switches else None
-        return self._demonstrated(solution, batch, chain)
+        return self._demonstrated(solution, batch)
 
     def needed_sites(self) -> tuple[str, ...]:
-        """The rewards; the rationality where it has a prior; the chain of several intents."""
+        """The rewards; the rationality where it has a prior."""
         learned = ("rationality",) if isinstance(self.rationality, dist.Distribution) else ()
-        return ("reward", *learned, *(("initial", "transition") if self.switches else ()))
+        return ("reward", *learned)
 
     def informative_steps(self, data: Any) -> Bool[np.ndarray, "entry *time"]:
         """Which steps have a known action; which states have one, of counts."""
@@ -427,8 +405,6 @@ class GPIRL(Exportable):
 
     def check(self, demonstrations: Any) -> None:
         """Raise TypeError or ValueError unless the demonstrations are valid; see :meth:`__call__`."""
-        if self.switches:
-            intent_chain.refuse_unordered(demonstrations)
         if demonstrations is None or not is_concrete(*jax.tree.leaves((demonstrations, self.mdp))):
             return
         if isinstance(demonstrations, Trajectories):
@@ -443,30 +419,25 @@ class GPIRL(Exportable):
 
     def simulate(
         self, key: Array, *, num_trajectories: int, length: int, parameters: dict[str, Any] | None = None
-    ) -> SimulatedRewards | SimulatedIntents:
-        """Simulated demonstrations of one agent, with a reward from the prior or given; true intents where it has some.
+    ) -> SimulatedRewards:
+        """Simulated demonstrations of one agent, with a reward from the prior or given.
 
         Parameters
         ----------
         num_trajectories, length : number of demonstrations, and their steps.
-        parameters : ``reward`` (state,) or (state, action), in place of a prior draw; with intents (intent, ...), and
-            ``initial`` and ``transition``.
+        parameters : ``reward`` (state,) or (state, action), in place of a prior draw.
         """
         require_key(key)
         require_integer("num_trajectories", num_trajectories, 1)
         require_integer("length", length, 1)
         key_prior, key_data = jax.random.split(key)
         if parameters is None:
-            seeded = numpyro.handlers.seed(self, key_prior)
-            sites = numpyro.handlers.trace(seeded).get_trace()
-            parameters = {name: site["value"] for name, site in sites.items() if site["type"] != "plate"}
+            parameters = prior_sites(self, key_prior)
         if "reward" not in parameters:
             raise ValueError(
                 f"parameters have no reward: they have {', '.join(sorted(parameters)) or 'nothing'}"
             )
         rationality = parameters.get("rationality", self.rationality)
-        if self.switches:
-            return intent_chain.simulate(self, key_data, num_trajectories, length, parameters, rationality)
         reward, pairs = rationality * jnp.asarray(parameters["reward"]), self.features.ndim == 3
         acts = SoftPolicy(self.mdp, reward, pairs=pairs, length=length)
         drawn = np.asarray(acts.sample(key_data, (num_trajectories,)))
@@ -479,20 +450,15 @@ class GPIRL(Exportable):
     def site_layout(self, data: Any = None) -> tuple[dict[str, tuple[str, ...]], dict[str, Any]]:
         """Dims of every site, and coords."""
         pair = ("state", "action")
-        reward, entry = pair[: self.features.ndim - 1], "sequence" if self.switches else "trajectory"
+        reward = pair[: self.features.ndim - 1]
         dims: dict[str, tuple[str, ...]] = {
             "relevance": ("feature",), "u_white": ("inducing",), "u": ("inducing",), "reward_white": ("point",),
             "reward": reward, "centred_reward": reward, "values": ("state",), "policy": pair,
-            "demonstrations": (entry, "time", "part") if isinstance(data, Trajectories) else pair,
+            "demonstrations": ("trajectory", "time", "part") if isinstance(data, Trajectories) else pair,
         }  # fmt: skip
         coords: dict[str, Any] = {"part": ["state", "action"]}
         if self._num_rewards(data) is not None:
-            lead = "intent" if self.switches else "expert"
-            own = ("u_white", "u", "reward_white", "reward", "centred_reward", "values", "policy")
-            dims |= {name: (lead, *dims[name]) for name in own}
-        if self.switches:
-            dims |= {"initial": ("intent",), "transition": ("intent", "next_intent")}
-        elif num_experts(data) is not None:
+            dims |= {name: ("expert", *dims[name]) for name in OF_A_REWARD}
             names = data.metadata.subject_names
             if names is not None and len(names) == num_experts(data):
                 coords["expert"] = list(names)
@@ -501,6 +467,12 @@ class GPIRL(Exportable):
             if names is not None:
                 coords[dim] = list(names)
         return dims, coords
+
+
+def prior_sites(model: Any, key: Array) -> dict[str, Array]:
+    """A prior draw of the sites of a numpyro model of rewards."""
+    sites = numpyro.handlers.trace(numpyro.handlers.seed(model, key)).get_trace()
+    return {name: site["value"] for name, site in sites.items() if site["type"] != "plate"}
 
 
 def reward_sites(model: GPIRL, reward: Array, solution: SoftSolution) -> dict[str, Array]:

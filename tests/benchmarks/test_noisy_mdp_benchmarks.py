@@ -52,11 +52,10 @@ def test_a_spoiled_shape_is_the_shape_it_says():
             None,
             problem,
             gibbs_sweep.MOVES["local+scale"],
-            None,
         )
         with truth.spoiled(shape, shifts):
-            scale = jax.jit(lambda key: gibbs_sweep._draw_scale(key, *arguments))(jax.random.key(0))
-        right = jax.jit(lambda key: gibbs_sweep._draw_scale(key, *arguments))(jax.random.key(1))
+            scale = jax.jit(lambda key: gibbs_sweep.draw_scale(key, *arguments))(jax.random.key(0))
+        right = jax.jit(lambda key: gibbs_sweep.draw_scale(key, *arguments))(jax.random.key(1))
     blocks = [*np.split(np.asarray(scale), 4), np.asarray(right)]
     for drawn, shift in zip(blocks, (0.0, -0.5, 0.5, 3.0, 0.0), strict=True):
         assert stats.kstest(rest / 2 / drawn, stats.gamma(shape + shift).cdf).pvalue > 0.001

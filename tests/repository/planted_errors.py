@@ -111,20 +111,20 @@ PLANTED = (
             'shape - (jnp.sum(problem.counts > 0) / 2 if move.translations == "local" else 0.5)',
             "shape - 0.5",
             "inference/choices/test_gibbs_sweep.py inference/choices"),
-    # c^(p - 1) in place of c^p
-    Planted("scale_jacobian", "choices", "inference/choices/collapsed_scale.py",
-            "_log_posterior(problem, theta) + theta.shape[-2] * step",
-            "_log_posterior(problem, theta) + (theta.shape[-2] - 1) * step",
-            "inference/choices/test_collapsed_scale.py inference/choices"),
+    # ratios to a density that is not that of the draws
+    Planted("weights_of_draws", "choices", "inference/choices/laplace.py",
+            "log_weights + expansion.constant + change - expansion.predicted(draws[\"theta\"])",
+            "log_weights + expansion.constant + change",
+            "inference/choices/test_laplace.py inference/choices"),
     # both sides alike, whatever their spread
     Planted("side_of_envelope", "choices", "inference/choices/latent_utilities.py",
-            "mode.dtype) < spread / (1 + spread)",
-            "mode.dtype) < 0.5",
+            "dtype) < left / (left + right)",
+            "dtype) < 0.5",
             "inference/choices/test_latent_utilities.py inference/choices"),
     # options that are not legal compete
     Planted("illegal_rivals", "choices", "models/choices/probit_choice.py",
-            "below = jnp.sum(jnp.where(legal, _log_ndtr(at), 0), axis=-1, keepdims=True)",
-            "below = jnp.sum(_log_ndtr(at), axis=-1, keepdims=True)",
+            "below = jnp.sum(jnp.where(legal, log_ndtr(at), 0), axis=-1, keepdims=True)",
+            "below = jnp.sum(log_ndtr(at), axis=-1, keepdims=True)",
             "models/choices/test_probit_choice.py models/choices"),
     # that of the values in place of their own
     Planted("variance_of_action_rewards", "choices", "models/choices/noisy_mdp.py",

@@ -31,6 +31,7 @@ __all__ = [
     "draw_rewards",
     "draw_roles",
     "draw_states",
+    "draw_switching_rewards",
 ]
 
 NARROW, MARGINAL = 7.0, 2.4
@@ -151,31 +152,44 @@ def draw_choices(fit: Any, figure: Any) -> None:
     figure.suptitle("posterior density, mean and 90 % interval", fontsize="medium")
 
 
-def draw_rewards(
+def draw_switching_rewards(
     fit: Any, figure: Any, grid: tuple[int, int] | None = None, cell_noise: bool = False, **shown: Any
 ) -> None:
-    """Maps of the rewards of a grid world, else intervals; with relevances of the features, or intents over time."""
-    if shown and not fit.model.switches:
-        raise TypeError(f"a figure of one reward takes grid= and cell_noise=, and no {', '.join(shown)}")
+    """Maps of the rewards of a grid world, else intervals; with the intents over time."""
+    _, _, places, draws, cells = _rewards_of_states(fit, grid, cell_noise)
+    narrow = figure.get_figwidth() < NARROW
+    above, below = figure.subfigures(2, 1) if narrow or cells is not None else figure.subfigures(1, 2)
+    if cells is None:
+        shortened = [place.partition(", ")[2] for place in places[: draws.shape[-1]]]
+        axes = reward_intervals(draws, above.subplots(), names=shortened)
+        axes.set_ylabel(", ".join(("state", "action")[: fit.model.base.features.ndim - 1]))
+    else:
+        _draw_maps(draws, cells, above, [f"intent {name}" for name in fit.state_names])
+    draw_states(fit, below.subplots(), "intent", **shown)
+
+
+def _rewards_of_states(
+    fit: Any, grid: tuple[int, int] | None, cell_noise: bool
+) -> tuple[list[str], np.ndarray, list[str], np.ndarray, np.ndarray | None]:
+    """Names and draws of centred rewards and relevances; states (and actions), rewards (draw, owner, state), cells."""
+    model = getattr(fit.model, "base", fit.model)
     names, values = _reward_draws(fit, cell_noise)
     rewards = [at for at, name in enumerate(names) if "reward[" in name]
-    places = [_inside(names[at]) for at in rewards]
-    draws = values[:, rewards].reshape(len(values), -1, fit.model.num_points)  # by intent or subject
-    cells, narrow = grid_cells(fit.model.mdp, grid), figure.get_figwidth() < NARROW
-    of_pairs = fit.model.features.ndim > 2
+    draws = values[:, rewards].reshape(len(values), -1, model.num_points)  # by intent or subject
+    cells = grid_cells(model.mdp, grid)
     if cells is not None:  # averages over available actions where these have rewards of their own
-        available = np.asarray(fit.model.mdp.allowed_actions()) if of_pairs else True
+        available = np.asarray(model.mdp.allowed_actions()) if model.features.ndim > 2 else True
         draws = draws.reshape(*draws.shape[:2], len(cells), -1).mean(-1, where=available)
-    if fit.model.switches:
-        above, below = figure.subfigures(2, 1) if narrow or cells is not None else figure.subfigures(1, 2)
-        if cells is None:
-            shortened = [place.partition(", ")[2] for place in places[: draws.shape[-1]]]
-            axes = reward_intervals(draws, above.subplots(), names=shortened)
-            axes.set_ylabel(", ".join(("state", "action")[: fit.model.features.ndim - 1]))
-        else:
-            _draw_maps(draws, cells, above, [f"intent {name}" for name in fit.state_names])
-        draw_states(fit, below.subplots(), "intent", **shown)
-        return
+    return names, values, [_inside(names[at]) for at in rewards], draws, cells
+
+
+def draw_rewards(
+    fit: Any, figure: Any, grid: tuple[int, int] | None = None, cell_noise: bool = False
+) -> None:
+    """Maps of the rewards of a grid world, else intervals; with relevances of the features."""
+    names, values, places, draws, cells = _rewards_of_states(fit, grid, cell_noise)
+    rewards = [at for at, name in enumerate(names) if "reward[" in name]
+    narrow, of_pairs = figure.get_figwidth() < NARROW, fit.model.features.ndim > 2
     if cells is not None and draws.shape[1] > 1:
         owners = [place.partition(", ")[0] for place in places[:: fit.model.num_points]]
         _draw_maps(draws, cells, figure, [f"subject {name}" for name in owners])

@@ -44,7 +44,7 @@ class Fit:
     method : of the fit.
     method_reason : why ``"auto"`` took the method; empty where it was given.
     result : what the algorithm returned: a `ConjugateResult`, a `SampledPosterior`, an
-        `ImitationResult`, a `RewardFit`, an `IntentFit`, a `MaxEntropyFit` or a `MarginalMAPResult`.
+        `ImitationResult`, a `RewardFit`, a `MaxEntropyFit` or a `MarginalMAPResult`.
     seconds : of wall time, with compilation.
     code : the call of `ethogram.fit` as Python; empty where there was none.
     """
@@ -133,8 +133,8 @@ class Fit:
     def states(self, data: Any = None) -> HiddenStates:
         """Hidden states of the data: `path`, `probability`, and ``to_table()``, with their names.
 
-        It unpacks as, and has the further attributes of, an `InferredRoles`, an `InferredIntents` or, of rewards with
-        intents, a `RewardIntents`.
+        It unpacks as, and has the further attributes of, an `InferredRoles`, an `InferredIntents` or, of switching
+        rewards, a `RewardIntents`.
 
         Parameters
         ----------

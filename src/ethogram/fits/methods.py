@@ -5,6 +5,7 @@ Algorithms of a system are imported when a model of it is fitted.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
@@ -12,6 +13,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 from jax import Array
+from numpyro.distributions import Distribution
 
 from ethogram.inference.checkpoint import check_path
 from ethogram.inference.conjugate import ConjugateSVI
@@ -40,6 +42,11 @@ MANY_GROUPS = 2000
 """Groups of trajectories above which ``"auto"`` takes mini-batches."""
 LARGEST_K = 0.5
 """Pareto k below which the weights of draws have a variance, and ``"auto"`` takes Laplace of choices."""
+USABLE_K = 0.7
+"""Up to here Laplace's approximation has the masses and starts of chains (Vehtari and others 2024, section 3.3)."""
+SHORT_WARMUP, SHALLOW = 100, 4
+"""Iterations for the step alone, and depth of trees with these masses: seven steps cross a Gaussian, and where all
+directions are alike some steps never make the U-turn that ends a tree."""
 BATCH = 64
 """Groups of a mini-batch."""
 
@@ -156,7 +163,7 @@ NUTS = SAMPLING | {
     "regularize_mass_matrix": require_flag,
 }
 LAPLACE = {"num_samples": _count(10), "progress_bar": require_flag}
-PXDA = SAMPLING | _by_algorithm("moves", "winner", "scale_prior", "collapse_scale", "proposals")
+PXDA = SAMPLING | _by_algorithm("moves", "winner")
 REWARD = _by_algorithm(
     "hyper", "start", "num_steps", "num_draws", "num_evaluations", "num_restarts", "tol", "checkpoint",
 )  # fmt: skip
@@ -240,17 +247,22 @@ def reward_methods(model: Any, data: Any) -> Methods:
     by_name = {
         "natural_gradient": Method(partial(_reward, method="natural_gradient"), REWARD),
         "nuts": Method(_nuts_of_rewards, NUTS),
-    }
-    if model.switches:
-        reason = "structured variational inference, which sums out the intents"
-        return Methods(by_name, "natural_gradient", reason)
-    by_name |= {
         "laplace": Method(partial(_reward, method="laplace"), REWARD),
         "map": Method(partial(_reward, method="map"), REWARD),
         "levine": Method(_levine, _by_algorithm()),
         "max_entropy": Method(_max_entropy, MAX_ENTROPY),
     }
     reason = "a Gaussian for the reward at each node over the hyper-parameters, by variational inference"
+    return Methods(by_name, "natural_gradient", reason)
+
+
+def switching_methods(model: Any, data: Any) -> Methods:
+    """Methods of a `SwitchingGPIRL`."""
+    by_name = {
+        "natural_gradient": Method(_switching, REWARD),
+        "nuts": Method(_nuts_of_switching, NUTS),
+    }
+    reason = "structured variational inference, which sums out the intents"
     return Methods(by_name, "natural_gradient", reason)
 
 
@@ -291,7 +303,12 @@ def _imitate(key: Array, model: Any, data: Any, settings: Mapping[str, Any]) -> 
 
 
 def _chains(
-    key: Array, model: Any, data: Any, settings: Mapping[str, Any], non_centred: tuple[str, ...] = ()
+    key: Array,
+    model: Any,
+    data: Any,
+    settings: Mapping[str, Any],
+    non_centred: tuple[str, ...] = (),
+    starts: Any = None,
 ) -> Any:
     """Chains of NUTS, with all settings in one mapping."""
     kernel = {**DEFAULTS, **settings}
@@ -300,7 +317,7 @@ def _chains(
     if (mass := kernel.get("inverse_mass_matrix")) is not None:
         kernel["inverse_mass_matrix"] = jax.tree.map(lambda each: np.asarray(each, float), mass)
     batch = model.entries(data).batch
-    return run_chains(key, model, batch, *counts, settings=kernel, non_centred=non_centred)
+    return run_chains(key, model, batch, *counts, settings=kernel, starts=starts, non_centred=non_centred)
 
 
 def _nuts_of_chains(key: Array, model: Any, data: Any, settings: Mapping[str, Any]) -> SampledPosterior:
@@ -319,25 +336,61 @@ def _laplace_of_choices(key: Array, model: Any, data: Any, settings: Mapping[str
 
 def _nuts_of_choices(key: Array, model: Any, data: Any, settings: Mapping[str, Any]) -> SampledPosterior:
     from ethogram.inference.choices.laplace import units
+    from ethogram.models.choices.choice_problem import padded
 
     problem = model.check(data)
     model.warn_of_separation(problem)
     several = problem.data.subject is not None  # a dense matrix of many subjects cannot be estimated
     kernel = {"dense_mass": not several, "centred": False, **settings}
-    non_centred = ("theta",) if not kernel.pop("centred") and several else ()
+    non_centred, starts = ("theta",) if not kernel.pop("centred") and several else (), None
     # Starts and masses that a caller gives are those of theta and loc themselves.
     if not (
         kernel.keys() & {"init_strategy", "inverse_mass_matrix"} or isinstance(kernel["dense_mass"], list)
     ):
-        problem = problem._replace(unit=units(problem))
-    found = _chains(key, model, problem, kernel, non_centred)
+        unit = units(problem)
+        problem = problem._replace(unit=unit)
+        if not (several or isinstance(model.kappa, Distribution)) and settings.get("adapt_mass_matrix", True):
+            starts, mass = _starts_of_choices(key, model, problem, kernel)
+            kernel = mass | kernel
+    found = _chains(key, model, padded(problem), kernel, non_centred, starts)
     sites = {name: site for name, site in found.sites.items() if not name.endswith("_scaled")}
     return SampledPosterior(model, sites, found.statistics)
 
 
+def _starts_of_choices(
+    key: Array, model: Any, problem: Any, settings: Mapping[str, Any]
+) -> tuple[dict[str, np.ndarray] | None, dict[str, Any]]:
+    """Starts and masses of Laplace's approximation, for a warm-up that finds the step alone; nothing where it fails."""
+    from ethogram.inference.choices.laplace import laplace_choices
+
+    num_chains = settings.get("num_chains", DEFAULTS["num_chains"])
+    with held_warnings():
+        try:
+            found = laplace_choices(key, model, problem)
+        except RuntimeError:
+            return None, {}
+    if found.pareto_k > USABLE_K:
+        return None, {}
+    rows = np.linspace(0, found.sites["theta"].shape[1] - 1, num_chains).round().astype(int)
+    covariance = found.covariance / np.outer(problem.unit, problem.unit)
+    mass = covariance if settings["dense_mass"] else np.diag(covariance)
+    return {"theta_scaled": found.sites["theta"][0, rows] / problem.unit}, {
+        "inverse_mass_matrix": {("theta_scaled",): mass},
+        "adapt_mass_matrix": False,
+        "num_warmup": SHORT_WARMUP,
+        "max_tree_depth": SHALLOW,
+    }
+
+
 def _nuts_of_rewards(key: Array, model: Any, data: Any, settings: Mapping[str, Any]) -> SampledPosterior:
     model.check(data)
-    found = SampledPosterior(model, *_chains(key, model.centred(), data, settings))
+    return SampledPosterior(model, *_chains(key, model.centred(), data, settings))
+
+
+def _nuts_of_switching(key: Array, model: Any, data: Any, settings: Mapping[str, Any]) -> SampledPosterior:
+    model.check(data)
+    centred = dataclasses.replace(model, base=model.base.centred())
+    found = SampledPosterior(model, *_chains(key, centred, data, settings))
     return _aligned(found, data) if model.switches_labels() else found
 
 
@@ -366,6 +419,12 @@ def _levine(key: Array, model: Any, data: Any, settings: Mapping[str, Any]) -> A
     from ethogram.inference.rewards import levine_map
 
     return levine_map(key, model, data)
+
+
+def _switching(key: Array, model: Any, data: Any, settings: Mapping[str, Any]) -> Any:
+    from ethogram.inference.rewards import fit_switching
+
+    return fit_switching(key, model, data, **settings)
 
 
 def _max_entropy(key: Array, model: Any, data: Any, settings: Mapping[str, Any]) -> Any:

@@ -320,11 +320,19 @@ def _choice_entries(fit: Any, **options: Any) -> tuple[list[str], np.ndarray]:
 
 
 def _reward_states(fit: Any, data: Any) -> Any:
+    raise TypeError("a GPIRL has no hidden states: fit a SwitchingGPIRL")
+
+
+def _reward_intents(fit: Any, data: Any) -> Any:
     from ethogram.inference.rewards import infer_reward_intents
 
-    if not fit.model.switches:
-        raise TypeError("a GPIRL of one reward has no hidden states: give it num_intents > 1")
     return infer_reward_intents(fit._key, fit.result, data)
+
+
+def _predict_switching(fit: Any, data: Any) -> Any:
+    from ethogram.inference.rewards import predictive_agent
+
+    return predictive_agent(fit._key, fit.result).next_actions(data)
 
 
 def _reward_entries(fit: Any, cell_noise: bool = False, **options: Any) -> tuple[list[str], np.ndarray]:
@@ -334,20 +342,19 @@ def _reward_entries(fit: Any, cell_noise: bool = False, **options: Any) -> tuple
     posterior = fit.to_arviz(**options).posterior
     if not cell_noise:
         sites = flat_draws({str(name): np.asarray(site) for name, site in posterior.data_vars.items()})
-        rewards = np.asarray(feature_rewards(fit._key, fit.model, sites))
-        rewards = rewards - rewards.mean((*range(1 - fit.model.features.ndim, 0),), keepdims=True)
+        model = getattr(fit.model, "base", fit.model)
+        rewards = np.asarray(feature_rewards(fit._key, model, sites))
+        rewards = rewards - rewards.mean((*range(1 - model.features.ndim, 0),), keepdims=True)
         dims, shape = posterior["centred_reward"].dims, posterior["centred_reward"].shape
         posterior = posterior.assign(centred_reward=(dims, rewards.reshape(shape)))
     return entries_of(posterior)
 
 
 def _predict_policies(fit: Any, data: Any, cell_noise: bool = False) -> Any:
-    from ethogram.inference.rewards import feature_rewards, policies, predictive_agent
+    from ethogram.inference.rewards import feature_rewards, policies
 
     if not fit.has_draws:
         return fit.result.policy
-    if fit.model.switches:
-        return predictive_agent(fit._key, fit.result).next_actions(data)
     draws = flat_draws(fit.draws(200).sites)
     times = draws.get("rationality", fit.model.rationality)
     rewards = draws["reward"] if cell_noise else feature_rewards(fit._key, fit.model, draws)
@@ -442,7 +449,15 @@ SYSTEMS: Mapping[str, System] = {
         _reward_log_densities,
         figures.draw_rewards,
         _reward_entries,
-        num_states=lambda fit: fit.model.num_intents if fit.model.switches else 0,
+        findings=findings.of_rewards,
+    ),
+    "rewards.SwitchingGPIRL": System(
+        methods.switching_methods,
+        _reward_intents,
+        _predict_switching,
+        draw=figures.draw_switching_rewards,
+        entries=_reward_entries,
+        num_states=lambda fit: fit.model.num_intents,
         findings=findings.of_rewards,
     ),
     "networks.MarginalMAP": System(
@@ -471,7 +486,7 @@ def system_of(model: Any, result: Any = None) -> System:
     if found is None:
         raise TypeError(
             f"model is {type(model).__name__}: give a RoleHMM, an AgentMarkov or another ConjugateModel, a NoisyMDP, a "
-            "GPIRL, or a MarginalMAP query"
+            "GPIRL or SwitchingGPIRL, or a MarginalMAP query"
         )
     return found
 

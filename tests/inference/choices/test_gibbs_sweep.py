@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from numpyro.infer import MCMC
 
+from benchmarks.papers.noisy_mdp_variants import VARIANTS, VariantPXDA
 from ethogram.domains import small_mdps
-from ethogram.inference.choices.gibbs_sweep import MOVES, draw_parameters, probit_problem, with_prior
+from ethogram.inference.choices.gibbs_sweep import draw_parameters, probit_problem, with_prior
 from ethogram.inference.choices.px_da import PXDA
 from ethogram.models.choices.decisions import Decisions
 from ethogram.models.choices.noisy_mdp import NoisyMDP
@@ -54,13 +57,13 @@ FAST = (("da", False), ("scale+translate", False), ("local+scale", True))
 SLOW = (("scale", False), ("translate", False), ("local", True), ("scale+translate", True))
 
 
-def drawn_parameters(problem, latents, move, scale_prior=None, shifted=False):
+def drawn_parameters(problem, latents, draw_one):
     """Draws of all chains, given the same latent utilities, in one program."""
 
     @jax.jit
     def draw(key, problem, latents):
         several = jnp.broadcast_to(latents.T[..., None], (*latents.T.shape, CHAINS))
-        return draw_parameters(key, problem, several, move, scale_prior=scale_prior, shifted=shifted)
+        return draw_one(key, problem, several)
 
     return draw(jax.random.key(0), problem, jnp.asarray(latents))
 
@@ -70,15 +73,14 @@ def drawn_parameters(problem, latents, move, scale_prior=None, shifted=False):
 )
 def test_conditional_distributions(fixture, moves, shifted):
     """Moments of all chains within 4.5 standard errors: fails by chance in 1 of 2000 runs."""
-    move, (design, latents) = MOVES[moves], fixture
+    move, (design, latents) = VARIANTS[moves], fixture
     mean = np.array([1.5, -1.0]) * shifted
     power, square, drift, covariance, x, z = by_dense_algebra(design, latents, move, mean)
     extra = [0.0] if move.translations == "one" else []
     problem = probit_problem(design, LEGAL, np.zeros(4, int), move)
     problem = with_prior(problem, np.array([*PRECISION, *extra]), np.array([*mean, *extra]))
-    drawn = drawn_parameters(problem, latents, move, shifted=shifted)
-    s = 1 / np.sqrt(np.asarray(drawn.scale))
-    theta = np.asarray(drawn.theta)
+    drawn = drawn_parameters(problem, latents, functools.partial(draw_parameters, move=move, shifted=shifted))
+    theta, s = np.asarray(drawn[0]), 1 / np.sqrt(np.asarray(drawn[2]))
     if move.scale:
         grid = np.linspace(1e-6, 8, 20_001)
         logs = (power - 1) * np.log(grid) - square * grid**2 / 2 + drift * grid
@@ -98,17 +100,18 @@ def test_conditional_distributions(fixture, moves, shifted):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("moves", [name for name, move in MOVES.items() if move.proper])
+@pytest.mark.parametrize("moves", ["scale_proper", "scale+translate_proper"])
 def test_proper_scales_given_the_expanded_utilities(fixture, moves):
     """E z0 / z1, of the scales before and after, by sums over draws of z0 and the translation, within 5 errors."""
-    move, (design, latents) = MOVES[moves], fixture
+    move, (design, latents) = VARIANTS[moves], fixture
     random = np.random.default_rng(1)
     a, b = PRIOR
     spread = 1.3
     problem = probit_problem(design, LEGAL, np.zeros(4, int), move)
     extra = [1 / spread**2] if move.translations == "one" else []
     problem = with_prior(problem, np.array([*PRECISION, *extra]))
-    drawn = drawn_parameters(problem, latents, move, PRIOR)
+    kernel = VariantPXDA(NoisyMDP(1.0), moves, scale_prior=PRIOR)
+    drawn = drawn_parameters(problem, latents, functools.partial(kernel._draw_parameters, shifted=False))
     rows = design[LEGAL]
     count = len(rows)
     z = b / random.gamma(a, size=CHAINS)
@@ -119,7 +122,7 @@ def test_proper_scales_given_the_expanded_utilities(fixture, moves):
         marginal += spread**2 * np.ones((count, count))
     square = np.einsum("ci,ij,cj->c", y, np.linalg.inv(marginal), y)
     inverse = z * (count / 2 + a) / (b + square / 2)  # the mean of z0 / z1 given z0 and y
-    found = 1 / np.asarray(drawn.scale)
+    found = 1 / np.asarray(drawn[2])
     error = np.hypot(found.std(), inverse.std()) / np.sqrt(CHAINS)
     assert abs(found.mean() - inverse.mean()) < 5 * error
 
@@ -148,7 +151,7 @@ def test_directions_without_data_keep_their_prior_in_single_precision():
 @pytest.mark.slow
 def test_a_vague_proper_prior_of_the_scale_neither_under_nor_overflows():
     data = small_mdps.toy_chain(jax.random.key(0), 50).decisions
-    kernel = PXDA(NoisyMDP(25.0), "scale+translate_proper", scale_prior=(0.001, 0.001))
+    kernel = VariantPXDA(NoisyMDP(25.0), "scale+translate_proper", scale_prior=(0.001, 0.001))
     mcmc = MCMC(kernel, num_warmup=0, num_samples=100, progress_bar=False)
     with jax.enable_x64(False):
         mcmc.run(jax.random.key(0), data)

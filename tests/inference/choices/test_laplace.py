@@ -14,9 +14,8 @@ from ethogram.inference.choices.laplace import (
     chosen_gaps,
     expand,
     laplace_choices,
-    smoothed_weights,
-    systematic_resample,
 )
+from ethogram.inference.choices.pareto_weights import smoothed_weights, systematic_resample
 from ethogram.models.choices import Decisions, NoisyMDP
 
 KEY = jax.random.key(0)

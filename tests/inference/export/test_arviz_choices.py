@@ -32,7 +32,7 @@ def decisions(count=60, **parts):
 
 def run(kernel, data, **options):
     mcmc = MCMC(kernel, num_warmup=30, num_samples=60, progress_bar=False, **options)
-    mcmc.run(jax.random.key(0), data, extra_fields=("z1", "accept_prob") if isinstance(kernel, PXDA) else ())
+    mcmc.run(jax.random.key(0), data, extra_fields=("z1",) if isinstance(kernel, PXDA) else ())
     return mcmc
 
 
@@ -57,13 +57,13 @@ def test_draws_of_px_da_with_unknown_choices():
     random = np.random.default_rng(1)
     sites = {"theta": random.normal(size=(2, 100, 4)), "action_rewards": random.normal(size=(2, 100, 3))}
     sites["v"] = sites["theta"][..., :2]
-    mcmc = stored(PXDA(model), z=sites, z1=random.normal(size=(2, 100)), accept_prob=np.ones((2, 100)))
+    mcmc = stored(PXDA(model), z=sites, z1=random.normal(size=(2, 100)))
     tree = to_arviz(mcmc, data, key=jax.random.key(1), log_likelihood="sequence", posterior_predictive=True)
     values = tree.posterior["v"]
     assert values.dims == ("chain", "draw", "feature") and values.shape == (2, 100, 2)
     assert values["feature"].values.tolist() == ["hours", "price"]
     assert tree.posterior["action_rewards"]["action"].values.tolist() == ["bus", "car", "walk"]
-    assert {"z1", "acceptance_rate"} <= set(tree.sample_stats.data_vars) | set(tree.sample_stats)
+    assert {"z1"} <= set(tree.sample_stats.data_vars) | set(tree.sample_stats)
     kept = np.setdiff1d(np.arange(60), (3, 11, 20))
     scores = tree.log_likelihood["choice"]
     assert scores.dims == ("chain", "draw", "decision") and scores.shape == (2, 100, 57)

@@ -134,5 +134,7 @@ def test_of_many_features_only_relevances_that_bend_the_kernel_are_integrated_ov
     log_hyper = np.log([5.0, 1e-6, 2.0, 1e-6, 0.5, 1.0, 1.5])
     assert active_hypers(model, log_hyper).tolist() == [0, 2, 5, 6]
     assert active_hypers(model, np.full(7, -14.0)).tolist() == [0]
-    few = GPIRL(small_mdps.three_state(), points[:, :3], scale_prior=2.0, rationality=dist.LogNormal(0.0, 1.0))
+    few = GPIRL(
+        small_mdps.three_state(), points[:, :3], scale_prior=2.0, rationality=dist.LogNormal(0.0, 1.0)
+    )
     assert active_hypers(few, np.zeros(4)).tolist() == [0, 1, 2, 3]

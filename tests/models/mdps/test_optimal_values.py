@@ -123,6 +123,30 @@ def test_multiplied_rewards_have_multiplied_values_and_the_same_actions():
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("double", [True, False])
+def test_a_far_goal_takes_few_steps(double):
+    """A goal in the corner of 1600 states, a step costing one: values follow from the distance to it.
+
+    Newton's own steps bring values one state further each; in single precision systems need their deflation.
+    """
+    side, discount = 40, 0.9999
+    y, x = np.divmod(np.arange(side**2), side)
+    moves = [(0, 1), (1, 0), (0, -1), (-1, 0)]
+    after = [np.clip(y + b, 0, side - 1) * side + np.clip(x + a, 0, side - 1) for a, b in moves]
+    after = np.stack(after, axis=1)
+    after[-1] = side**2 - 1
+    mask = np.ones(after.shape, bool)
+    mask[-1, 1:] = False
+    reward = np.where(np.arange(side**2) == side**2 - 1, 0.0, -1.0)
+    distance = 2 * (side - 1) - x - y
+    with jax.enable_x64(double):
+        world = MDP.deterministic(after, discount=discount, action_mask=mask)
+        found = optimal_values(world, reward.astype(float if double else np.float32))
+    assert found.converged and found.steps <= 30
+    close(found.values, -(1 - discount**distance) / (1 - discount), 1e-9 if double else 1e-4)
+
+
+@pytest.mark.slow
 def test_single_precision_has_the_values():
     size = 4
     world, next_values = grid(size, 0.9)

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from numpyro.infer.util import log_density
 from scipy import stats
 
-from ethogram.inference.rewards import gaussian
 from ethogram.inference.rewards.fit_reward import fit_reward
 from ethogram.inference.rewards.predictions import predict_reward
 from ethogram.models.mdps.mdp import MDP
@@ -155,17 +154,17 @@ def test_likelihoods_of_many_states_are_those_of_few(monkeypatch):
         for draw in times * rewards
     ]
 
-    monkeypatch.setattr(gaussian, "DIRECT_AT_MOST", 6)
+    monkeypatch.setattr(gp_irl, "TOGETHER_AT_MOST", 6)
 
     @jax.jit
     def likelihood(rewards):
         def total(rewards):
-            found = gaussian.log_likelihood(model, rewards, jnp.asarray(times), jnp.asarray(counts))
+            found = model.count_log_likelihood(rewards, jnp.asarray(counts), jnp.asarray(times))
             return jnp.sum(found), found
 
         (_, found), gradient = jax.value_and_grad(total, has_aux=True)(rewards)
         # Counts without an axis of experts.
-        plain = gaussian.log_likelihood(model, rewards[:, :1], jnp.asarray(times), jnp.asarray(counts[0]))
+        plain = model.count_log_likelihood(rewards[:, :1], jnp.asarray(counts[0]), jnp.asarray(times))
         return found, gradient, plain
 
     found, gradient, plain = likelihood(rewards)

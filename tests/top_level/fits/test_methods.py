@@ -54,7 +54,7 @@ def test_methods_find_what_the_posteriors_here_have(name, method, settings, requ
         ("roles", "svi", {"tol": 0.1}, {"num_steps": 2000, "batch_size": 1, "tol": 0.1}),
         ("roles", "refresh", {"num_steps": 7, "checkpoint": "x"}, {"num_steps": 7}),
         ("choices", "px-da", {}, {"num_warmup": 500, "num_samples": 2000, "num_chains": 4}),
-        ("choices", "auto", {"num_chains": 1}, {"settings": {"dense_mass": True}, "non_centred": ()}),
+        ("choices", "auto", {"num_chains": 1}, {"non_centred": ()}),
         ("people", "nuts", {}, {"settings": {"dense_mass": False}, "non_centred": ("theta",)}),
         ("people", "nuts", {"centred": True}, {"non_centred": ()}),
         ("rewards", "auto", {}, {"method": "natural_gradient"}),

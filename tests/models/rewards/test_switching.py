@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 
 import jax
@@ -13,10 +12,12 @@ import pytest
 from numpyro.infer import Predictive
 from numpyro.infer.util import log_density
 
+from ethogram.inference.sampled_posterior import SampledPosterior
+from ethogram.inference.state_order import in_order
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.mdps.mdp import MDP
 from ethogram.models.mdps.values import soft_policy
-from ethogram.models.rewards import GPIRL, IntentChain, SwitchingPolicies
+from ethogram.models.rewards import GPIRL, IntentChain, SwitchingGPIRL, SwitchingPolicies
 
 CORRIDOR = MDP.deterministic([[0, 1], [0, 2], [1, 2]], discount=0.9)
 FEATURES = np.array([[0.0], [1.0], [2.0]])
@@ -26,9 +27,9 @@ DATA = Trajectories.from_list(
 INITIAL, TRANSITION = np.array([0.7, 0.3]), np.array([[0.8, 0.2], [0.1, 0.9]])
 
 
-def corridor(**settings):
-    return GPIRL(
-        CORRIDOR, FEATURES, **({"scale_prior": 5.0, "relevance_prior": 1.0, "num_intents": 2} | settings)
+def corridor(num_intents=2, sticky=10.0):
+    return SwitchingGPIRL(
+        GPIRL(CORRIDOR, FEATURES, scale_prior=5.0, relevance_prior=1.0), num_intents, sticky
     )
 
 
@@ -79,21 +80,20 @@ def test_the_likelihood_is_that_of_all_paths():
     np.testing.assert_allclose(total, expected.sum() + normal + stays, rtol=1e-10)
 
 
-def test_one_intent_is_the_model_without_intents():
-    plain, one = corridor(num_intents=None), corridor(num_intents=1)
-    here, there = (jax.jit(sites_of(model, DATA))()[0] for model in (plain, one))
-    assert list(here) == list(there)
-    for name, value in here.items():
-        np.testing.assert_array_equal(value, there[name])
-    assert jax.eval_shape(sites_of(corridor(), DATA))[0]["reward"].shape == (2, 3)
+def test_one_intent_has_the_likelihood_of_one_reward():
+    model = corridor(num_intents=1)
+    sites, (scores,) = jax.jit(sites_of(model, DATA))()
+    _, (alone,) = jax.jit(sites_of(model.base, DATA, reward_white=sites["reward_white"][0]))()
+    np.testing.assert_allclose(scores, alone, rtol=1e-12)
+    assert not model.has_labels() and corridor().has_labels()
 
 
 def test_rewards_of_intents_are_apart_and_share_hyper_parameters():
-    """Unwhitened rewards, rewards of pairs, and those given inducing points."""
-    draws, _ = jax.eval_shape(sites_of(corridor(whiten=False), None))
+    """Rewards of states, and of pairs given inducing points."""
+    draws, _ = jax.eval_shape(sites_of(corridor(), None))
     assert draws["reward"].shape == (2, 3) and draws["scale"].shape == ()
     pairs = np.random.default_rng(0).normal(size=(3, 2, 2))
-    model = GPIRL(CORRIDOR, pairs, num_intents=3, family="inducing", inducing=np.array([0, 3]))
+    model = SwitchingGPIRL(GPIRL(CORRIDOR, pairs, family="inducing", inducing=np.array([0, 3])), 3)
     draws, _ = jax.eval_shape(sites_of(model, DATA))
     assert draws["reward"].shape == (3, 3, 2) and draws["u_white"].shape == (3, 2)
     assert draws["policy"].shape == (3, 3, 2)
@@ -150,16 +150,32 @@ def test_filtered_and_smoothed_intents_against_all_paths():
     np.testing.assert_allclose(smoothed[0, 0, 0], np.exp(first - whole), rtol=1e-12)
 
 
+def test_intents_of_most_steps_come_first():
+    """The expected number of steps is that of smoothing; draws of a sampler are ordered by it."""
+    parameters = {
+        "reward": np.array([[2.0, 0.0, 0.0], [0.0, 0.0, 2.0]]), "initial": np.array([0.1, 0.9]),
+        "transition": np.array([[0.5, 0.5], [0.1, 0.9]]),
+    }  # fmt: skip
+    model = corridor()
+    data = model.simulate(jax.random.key(0), num_trajectories=20, length=20, parameters=parameters).data
+    sites = parameters | {"policy": np.asarray(soft_policy(CORRIDOR, parameters["reward"]))}
+    draws = {name: np.stack([np.asarray(x, float)] * 3)[None] for name, x in sites.items()}
+    position = model.state_positions({name: x[0] for name, x in draws.items()}, data)
+    assert position.sum() == pytest.approx(-400) and position[1] < position[0]
+    ordered = in_order(SampledPosterior(model, draws, {}), data).sites
+    np.testing.assert_array_equal(ordered["reward"], draws["reward"][:, :, ::-1])
+    np.testing.assert_array_equal(ordered["transition"], draws["transition"][:, :, ::-1, ::-1])
+
+
 def test_what_does_not_go_together_is_refused():
     model = corridor()
-    with pytest.raises(ValueError, match="the order of the actions matters"):
+    with pytest.raises(TypeError, match="the order of the actions matters"):
         model(np.ones((3, 2), int))
     with pytest.raises(ValueError, match="leave subject out"):
         model.check(DATA._replace(subject=np.zeros(3, int)))
-    with pytest.raises(ValueError, match="num_intents is None"):
-        corridor(num_intents=None, sticky=1.0)
+    with pytest.raises(TypeError, match="base is MDP: give a GPIRL"):
+        SwitchingGPIRL(CORRIDOR, 2)
     with pytest.raises(ValueError, match="sticky must be a number of at least 0, not -1"):
         corridor(sticky=-1.0)
     with pytest.raises(ValueError, match="num_intents"):
         corridor(num_intents=0)
-    assert dataclasses.replace(model, num_intents=3).switches and not corridor(num_intents=1).switches

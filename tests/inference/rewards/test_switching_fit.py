@@ -19,29 +19,28 @@ from ethogram.fits.fit_object import Fit
 from ethogram.fits.methods import _aligned
 from ethogram.inference.export import to_arviz
 from ethogram.inference.rewards import (
-    IntentPosterior,
     fit_reward,
+    fit_switching,
     heldout_policy_scores,
     heldout_reward_curve,
     infer_reward_intents,
     predictive_agent,
 )
-from ethogram.inference.rewards.intent_steps import chain_data, local_step
+from ethogram.inference.rewards.switching_fit import chain_data, local_step
 from ethogram.inference.sampled_posterior import SampledPosterior
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.families.exponential_family import Dirichlet
 from ethogram.models.mdps.demonstrations import read_demonstrations
 from ethogram.models.mdps.mdp import MDP
-from ethogram.models.rewards import GPIRL, IntentChain
-from ethogram.models.rewards.intent_chain import chain_prior
+from ethogram.models.rewards import GPIRL, IntentChain, SwitchingGPIRL
+from ethogram.models.rewards.switching import chain_prior
 
 CORRIDOR = MDP.deterministic([[0, 1], [0, 2], [1, 2]], discount=0.9)
 DATA = Trajectories.from_list(
     states=[[0, 1, 2, 2, 1], [2], [1, 0, 1]], actions=[[1, 1, -1, 0, 0], [0], [0, 1, -1]]
 )
-MODEL = GPIRL(
-    CORRIDOR, np.array([[0.0], [1.0], [2.0]]), scale_prior=5.0, relevance_prior=1.0, num_intents=2, sticky=2.0
-)
+BASE = GPIRL(CORRIDOR, np.array([[0.0], [1.0], [2.0]]), scale_prior=5.0, relevance_prior=1.0)
+MODEL = SwitchingGPIRL(BASE, 2, sticky=2.0)
 SHORT = {
     "num_steps": 3, "num_draws": 2, "num_evaluations": 4, "num_restarts": 1, "progress_bar": False, "hyper": "fixed",
 }  # fmt: skip
@@ -70,7 +69,7 @@ def log_sum(initial, transition, table, data=DATA):
 def fit(checkpoint=None, data=DATA, model=MODEL, **settings):
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "the search has not converged")
-        return fit_reward(jax.random.key(0), model, data, checkpoint=checkpoint, **(SHORT | settings))
+        return fit_switching(jax.random.key(0), model, data, checkpoint=checkpoint, **(SHORT | settings))
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +110,7 @@ def test_the_elbo_is_below_the_evidence(short):
     random, count = np.random.default_rng(1), 5_000
     initial = np.log(random.dirichlet([1.0, 1.0], count))
     transition = np.log(np.stack([random.dirichlet(row, count) for row in ([3.0, 1.0], [1.0, 3.0])], 1))
-    apart = (MODEL.features - np.asarray(MODEL.features).T) ** 2
+    apart = (BASE.features - np.asarray(BASE.features).T) ** 2
     low = np.linalg.cholesky(5 * np.exp(-0.5 * apart - 0.005 * (apart > 0)))
     reward, values = random.normal(size=(count, 2, 3)) @ low.T, np.zeros((count, 2, 3))
     for _ in range(100):
@@ -127,13 +126,13 @@ def test_the_elbo_is_below_the_evidence(short):
     rows, before = [], []
     for name in ("initial", "transition"):
         rows += list(np.atleast_2d(posterior.chain[name].natural.concentration))
-        before += list(np.atleast_2d(chain_prior(2, 2.0)[name].natural.concentration))
+        before += list(np.atleast_2d(chain_prior(MODEL)[name].natural.concentration))
     logs, divergence = [], 0.0
     for q, p in zip(rows, before, strict=True):
         logs.append(digamma(q) - digamma(q.sum()))
         divergence += gammaln(q.sum()) - gammaln(q).sum() - gammaln(p.sum()) + gammaln(p).sum()
         divergence += (q - p) @ logs[-1]
-    mean, root = posterior.rewards.latent_mean[0], posterior.rewards.latent_root[0]
+    mean, root = posterior.latent_mean[0], posterior.latent_root[0]
     divergence += 0.5 * ((root**2).sum() + (mean**2).sum() - mean.size)
     divergence -= np.log(np.diagonal(root, axis1=1, axis2=2)).sum()
     table = np.log(np.asarray(draws["policy"], float))
@@ -147,7 +146,7 @@ def test_a_search_goes_on_where_it_was_left(tmp_path, short):
     fit(path, num_steps=1)
     went_on = fit(path)
     np.testing.assert_array_equal(went_on.trace, short.trace)
-    np.testing.assert_array_equal(went_on.posterior.rewards.latent_root, short.posterior.rewards.latent_root)
+    np.testing.assert_array_equal(went_on.posterior.latent_root, short.posterior.latent_root)
     assert went_on.elbo == short.elbo and (went_on.restart_elbos == short.restart_elbos).all()
     with pytest.raises(ValueError, match="another model, data, key or settings"):
         fit(path, num_restarts=0)
@@ -165,7 +164,7 @@ def test_a_posterior_is_saved(tmp_path, short):
     for name, draw in short.posterior.sample(jax.random.key(0), 5).items():
         np.testing.assert_array_equal(draws[name], draw)
     assert draws["transition"].shape == (5, 2, 2) and draws["policy"].shape == (5, 2, 3, 2)
-    np.testing.assert_allclose(found.mean_chain().transition.sum(-1), 1, rtol=1e-6)
+    np.testing.assert_allclose(found.mean()["transition"].sum(-1), 1, rtol=1e-6)
 
 
 @pytest.mark.slow
@@ -219,13 +218,17 @@ def test_a_curve_over_numbers_of_intents():
     assert {"p(a | s)", "p(a | s, previous a)", "maximum entropy, features"} <= set(curve.peers)
 
 
-def test_settings_that_do_not_go_with_intents_are_refused():
-    for settings in ({"hyper": "integrated"}, {"method": "laplace"}, {"method": "map"}):
-        with pytest.raises(ValueError, match="with num_intents > 1"):
-            fit_reward(jax.random.key(0), MODEL, DATA, **settings)
-    with pytest.raises(ValueError, match="the order of the actions matters"):
-        fit_reward(jax.random.key(0), MODEL, np.ones((3, 2), int))
-    with pytest.raises(TypeError, match="give an IntentFit"):
+def test_what_does_not_go_with_switching_is_refused():
+    with pytest.raises(ValueError, match="hyper must be 'point' or 'fixed', not 'integrated'"):
+        fit_switching(jax.random.key(0), MODEL, DATA, hyper="integrated")
+    with pytest.raises(TypeError, match="use fit_switching for a SwitchingGPIRL"):
+        fit_reward(jax.random.key(0), MODEL, DATA)
+    with pytest.raises(TypeError, match="give a SwitchingGPIRL, or use fit_reward"):
+        fit_switching(jax.random.key(0), BASE, DATA)
+    for data in (None, np.ones((3, 2), int)):
+        with pytest.raises(TypeError, match="give Trajectories with states and actions"):
+            fit_switching(jax.random.key(0), MODEL, data)
+    with pytest.raises(TypeError, match="of a SwitchingGPIRL"):
         infer_reward_intents(jax.random.key(0), MODEL, DATA)
     for sizes, match in (([], "sizes is empty"), ([2, 0], r"sizes\[1\] must be at least 1")):
         with pytest.raises(ValueError, match=match):
@@ -243,7 +246,7 @@ def two_goals():
     moves = np.array([[-1, 0], [1, 0], [0, -1], [0, 1], [0, 0]])
     after = np.clip(np.stack([row, column], 1)[:, None] + moves, 0, 3)
     world = MDP.deterministic(after[..., 0] * 4 + after[..., 1], discount=0.9)
-    truth = GPIRL(world, np.stack([row, column], 1) / 3, num_intents=2)
+    truth = SwitchingGPIRL(GPIRL(world, np.stack([row, column], 1) / 3), 2)
     parameters = {"reward": GOALS[:, row] * GOALS[:, column] / 2, "initial": np.full(2, 0.5)}
     parameters["transition"] = np.array([[0.95, 0.05], [0.05, 0.95]])
     return truth, truth.simulate(jax.random.key(0), num_trajectories=50, length=60, parameters=parameters)
@@ -254,15 +257,14 @@ def test_intents_of_a_gridworld_are_recovered(two_goals):
     """From 30 of 50 demonstrations."""
     truth, drawn = two_goals
     train, test = drawn.data.take(np.arange(30)), drawn.data.take(np.arange(30, 50))
-    model = GPIRL(truth.mdp, truth.features, num_intents=2)
     settings = {"num_restarts": 1, "num_evaluations": 32, "progress_bar": False}
-    found = fit_reward(jax.random.key(1), model, train, **settings)
+    found = fit_switching(jax.random.key(1), truth, train, **settings)
     assert found.converged
     path, intents = infer_reward_intents(jax.random.key(2), found, train).path, drawn.intents[:30]
     shares = np.array([[((path == i) & (intents == j)).mean() for j in range(2)] for i in range(2)])
     assert shares.max(1).sum() > 0.9
     agent = predictive_agent(jax.random.key(3), found)
-    true = np.asarray(truth.agent(jnp.asarray(drawn.parameters["reward"])).policy)
+    true = np.asarray(truth.base.agent(jnp.asarray(drawn.parameters["reward"])).policy)
     divergence = (true * (np.log(true) - np.log(agent.policy[shares.argmax(0)]))).sum(-1).mean(-1)
     assert (divergence < 0.05).all()
     exact = agent._replace(
@@ -277,11 +279,12 @@ def relabelled(posterior):
     swapped = {
         name: np.flip(np.asarray(posterior.chain[name].natural.concentration)) for name in posterior.chain
     }
-    rewards = posterior.rewards
-    rewards = dataclasses.replace(
-        rewards, latent_mean=rewards.latent_mean[:, ::-1], latent_root=rewards.latent_root[:, ::-1]
+    return dataclasses.replace(
+        posterior,
+        latent_mean=posterior.latent_mean[:, ::-1],
+        latent_root=posterior.latent_root[:, ::-1],
+        chain={name: Dirichlet.from_standard(x) for name, x in swapped.items()},
     )
-    return IntentPosterior(rewards, {name: Dirichlet.from_standard(x) for name, x in swapped.items()})
 
 
 def as_fit(result, method="natural_gradient"):
@@ -304,7 +307,7 @@ def test_tables_of_intents_are_those_of_all_paths():
     """Draws of one value: shares within five errors of enumerated ones, of paths of 11 steps."""
     reward = np.array([[2.0, 0.0, -1.0], [-1.0, 0.0, 2.0]])
     chain = {"initial": np.array([0.3, 0.7]), "transition": np.array([[0.8, 0.2], [0.3, 0.7]])}
-    log_policy = np.asarray(MODEL.agent(jnp.asarray(reward)).log_policy)
+    log_policy = np.asarray(BASE.agent(jnp.asarray(reward)).log_policy)
     expected = np.zeros(2)
     for states, actions, length in zip(DATA.states, DATA.actions, DATA.lengths, strict=True):
         weight = {}
