@@ -192,19 +192,13 @@ def plan(
             if time_limit is not None:
                 left = TIME_SHARE * time_limit - (time.perf_counter() - begin)
                 taken = _TIMERS[shape].steps_within(left)
-            if taken:
-                now = time.perf_counter()
-                climbs = decision.advanced(climbs, taken)
-                then = time.perf_counter()
             if taken or not steps:
+                now = time.perf_counter()
+                climbs = decision.advanced(climbs, taken) if taken else climbs
+                then = time.perf_counter()
                 decision.consider(climbs)
-            if not taken and not steps:
-                timer = _TIMERS[
-                    shape
-                ]  # where no step fits, none is measured, and a slow one must not count forever
-                _TIMERS[shape] = timer._replace(step=0.98 * timer.step)
-            elif taken:
-                _TIMERS[shape] = _TIMERS[shape].updated((then - now) / taken, time.perf_counter() - then)
+                measured = (then - now) / taken if taken else None
+                _TIMERS[shape] = _TIMERS[shape].updated(measured, time.perf_counter() - then)
             steps += taken
     if not math.isfinite(decision.value):
         raise ValueError(
@@ -292,24 +286,33 @@ class StepTimer(NamedTuple):
 
     @classmethod
     def measured(cls, decision: _Decision, climbs: _Climbs) -> StepTimer:
-        begin = time.perf_counter()
-        climbs = decision.advanced(climbs, STEPS_PER_CHECK)
-        then = time.perf_counter()
-        decision.consider(climbs)
-        return cls((then - begin) / STEPS_PER_CHECK, time.perf_counter() - then)
+        """The least of three measurements: other work on the machine only adds to them."""
+        steps, checks = [], []
+        for _ in range(3):
+            begin = time.perf_counter()
+            climbs = decision.advanced(climbs, STEPS_PER_CHECK)
+            then = time.perf_counter()
+            decision.consider(climbs)
+            steps.append((then - begin) / STEPS_PER_CHECK)
+            checks.append(time.perf_counter() - then)
+        return cls(min(steps), min(checks))
 
     def steps_within(self, seconds: float) -> int:
         """Steps that fit into some seconds with a check after them; at most those between two checks."""
         return int(min(max((seconds - self.check) // self.step, 0), STEPS_PER_CHECK))
 
-    def updated(self, step: float, check: float) -> StepTimer:
-        """Exponential moving averages that react faster to slowdowns."""
+    def updated(self, step: float | None, check: float) -> StepTimer:
+        """Exponential moving averages that react faster to slowdowns.
+
+        Where no step fitted, none was measured: its time then shrinks, so that a slow one does not count forever.
+        """
 
         def average(old: float, new: float) -> float:
             share = 0.5 if new > old else 0.1
             return (1 - share) * old + share * new
 
-        return StepTimer(average(self.step, step), average(self.check, check))
+        step = 0.98 * self.step if step is None else average(self.step, step)
+        return StepTimer(step, average(self.check, check))
 
 
 _TIMERS: dict[Any, StepTimer] = {}

@@ -203,6 +203,15 @@ def lines_of(record):
     return settings["settings"], episodes
 
 
+def test_one_slow_check_does_not_stop_the_search_for_good():
+    """A check that once took a second is measured again at each decision, so that steps fit some decisions later."""
+    timer = sogbofa.StepTimer(step=0.001, check=1.0)
+    assert timer.steps_within(0.0475) == 0
+    for _ in range(40):
+        timer = timer.updated(None, 0.002)
+    assert timer.steps_within(0.0475) > 0
+
+
 class Interrupted(FluentWorld):
     """Ctrl-C in the second episode."""
 
