@@ -288,7 +288,7 @@ class SparseTransitions:
 
 def _states(name: str, table: Any, ndim: int, axes: str) -> Array:
     """A checked table of states; on the host first, since int32 would wrap numbers that are out of range."""
-    concrete = is_concrete(*jax.tree.leaves(table))
+    concrete = is_concrete(*jax.tree.leaves(table, is_leaf=lambda x: not isinstance(x, list | tuple)))
     table = read_array(name, table) if concrete else jnp.asarray(table)
     if not jnp.issubdtype(table.dtype, jnp.integer):
         raise TypeError(f"{name} has dtype {table.dtype}: give integers, numbers of states")

@@ -205,7 +205,7 @@ def test_rows_without_data_change_nothing_in_block_steps(walks):
     """Carried or marginalised, they give the same ELBO and weights."""
     whole, visited = (
         run(
-            AgentMarkov(S, A, 4, rows=rows, stickiness=None),
+            AgentMarkov(3 * S, A, 4, rows=rows, stickiness=None),  # most states have no data
             walks,
             init="sticky",
             restarts=2,
