@@ -33,6 +33,7 @@ import numpyro.distributions as dist
 from jax import Array
 from jaxtyping import Float
 
+from ethogram.models.arguments import require_reals
 from ethogram.models.held_warnings import import_quietly
 from ethogram.models.rewards.gp_irl import GPIRL
 from ethogram.models.rewards.priors import MATTERS
@@ -135,6 +136,7 @@ def read_start(model: GPIRL, start: Any) -> Float[np.ndarray, "hyper"]:
         raise ValueError(f"start {expected}; it is {came or 'empty'}")  # fmt: skip
     given = [np.zeros(0)]
     for name, size in sizes.items():
+        require_reals(f"start[{name!r}]", start[name])
         value = np.asarray(start[name], float)
         if value.shape not in ((), (size,)) or not (np.isfinite(value) & (value > 0)).all():
             raise ValueError(

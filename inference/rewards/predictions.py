@@ -261,7 +261,8 @@ def policies(
     Parameters
     ----------
     mdp : S states, A actions, a discount below 1.
-    rewards : (draw, state) or (draw, state, action); or (draw, intent, state), for policies (intent, state, action).
+    rewards : (draw, state) or (draw, state, action); or (draw, intent, state) or (draw, intent, state, action), for
+        policies (intent, state, action).
     rationality : inverse temperature of the agent, a number or (draw,).
     pairs : whether rewards are (draw, state, action). None reads it from the shape, where S and A differ.
 
@@ -271,12 +272,12 @@ def policies(
         rationality has the wrong shape.
     """
     rewards, times = read_reals(rewards=rewards, rationality=rationality)
-    if rewards.ndim not in (2, 3):
+    if rewards.ndim not in (2, 3, 4):
         raise ValueError(f"rewards has shape {rewards.shape}, not (draw, state) or (draw, state, action)")
     if times.shape not in ((), rewards.shape[:1]):
         raise ValueError(f"rationality has shape {times.shape}: give a number, or one per draw")
-    if rewards.ndim == 2:
-        pairs = False
+    if rewards.ndim != 3:
+        pairs = rewards.ndim == 4
     count, acted = len(rewards), concretely(_acted, times, rewards)
     mean = concretely(lambda xp, x: x[:count].mean(0), acted)
     each = soft_values(mdp, acted, pairs=pairs).policy

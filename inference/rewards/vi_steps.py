@@ -24,6 +24,9 @@ __all__ = ["VIState", "convergence_status", "init", "run_steps", "standard_error
 HALVINGS = 6
 """Sizes that are tried for a step, each half of the one before."""
 
+MOST_LOST = 1.0
+"""Nats that a step may lose at most, however noisy the difference: a q that is too wide has a noisy ELBO."""
+
 MIN_KEPT = 2
 """Fewest steps whose gain is judged, and before which the step counter does not wait."""
 
@@ -66,7 +69,7 @@ def step(state: VIState, move: Callable[[float], tuple[Any, np.ndarray]], tol: f
         size = scale / (1 + state.num_averaged)
         after, at_draws = move(size)
         step_gain, step_error = _gain(latest, at_draws)
-        if np.isfinite(at_draws).all() and not step_gain < -max(tol, 2 * step_error):
+        if np.isfinite(at_draws).all() and not step_gain < -max(tol, min(2 * step_error, MOST_LOST)):
             break
         scale *= 0.5
     else:
@@ -76,9 +79,9 @@ def step(state: VIState, move: Callable[[float], tuple[Any, np.ndarray]], tol: f
             trace=trace, num_averaged=state.num_averaged + 1, step_scale=scale, status=status
         )
     now = float(at_draws.mean())
-    higher = (
-        not now <= np.nanmax([-np.inf, *state.trace]) - 2 * step_error
-    )  # later ones average over more draws
+    # Later ones average over more draws; the noise of a wild step is no reason to keep what is below them.
+    within = not now <= np.nanmax([-np.inf, *state.trace]) - 2 * step_error
+    higher = within or now >= state.best_elbo
     kept = max(MIN_KEPT, (state.num_averaged + 2) // 2)
     moved = state._replace(
         q=after,

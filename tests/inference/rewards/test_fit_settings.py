@@ -286,6 +286,17 @@ def test_every_step_has_draws_of_its_own(monkeypatch):
     assert len(drawn) == 3 and len(np.unique(drawn)) == np.size(drawn)
 
 
+def test_a_wild_step_is_tried_again_and_hides_no_later_one():
+    """A q that is too wide has a low ELBO with a large standard error; what is higher afterwards is kept."""
+    q, wild = Gaussian(np.zeros((1, 1)), np.ones((1, 1, 1))), np.array([0.0, 0.0, -3.6, 0.0] * 2)
+    state = vi_steps.init(q, np.zeros(8))
+    halved = vi_steps.step(state, lambda size: (q, (4 * wild if size == 1 else np.zeros(8))), 0.05)
+    assert halved.trace[-1] == 0 and halved.num_averaged == 1
+    for at_draws in (wild, np.full(8, -0.5), np.full(8, -0.4)):
+        state = vi_steps.step(state, lambda size, at_draws=at_draws: (q, at_draws), 0.05)
+    assert state.best_elbo == pytest.approx(-0.4)
+
+
 def test_a_mode_has_converged_where_its_gradient_is_zero(monkeypatch):
     """Whatever the optimiser says: of many demonstrations, its smallest relative step is many nats."""
     model = three_state()

@@ -92,3 +92,10 @@ def test_other_numbers_of_draws_and_points_compile_nothing(call, compiler_events
     found = once(11, 1)
     assert not compiler_events["backend_compile_duration"]
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(found))
+
+
+def test_policies_of_experts_with_rewards_of_pairs_are_those_of_each():
+    rewards = np.random.default_rng(0).normal(size=(4, 2, 3, 2))
+    both, one = policies(world(3), rewards), policies(world(3), rewards[:, 1])
+    for found, expected in zip(both, one, strict=True):
+        np.testing.assert_allclose(found[1], expected, atol=1e-5)
