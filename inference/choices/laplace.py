@@ -24,6 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 from jax import Array, lax
+from jax.scipy.special import logsumexp
 from numpyro.distributions import biject_to
 from scipy.optimize import minimize
 from scipy.special import gammaln
@@ -31,14 +32,23 @@ from scipy.special import gammaln
 from ethogram.inference.choices.pareto_weights import smoothed_weights, systematic_resample
 from ethogram.inference.draws import Draws, FitStatistics
 from ethogram.inference.sampled_posterior import SampledPosterior
+from ethogram.models.arguments import warn_user
 from ethogram.models.choices.choice_problem import ChoiceProblem, padded_count
 from ethogram.models.choices.decisions import Decisions, weights_of
 from ethogram.models.choices.noisy_mdp import NoisyMDP
-from ethogram.models.choices.probit_choice import NODES, integrate, log_probability, winner_mode
+from ethogram.models.choices.probit_choice import (
+    NODES,
+    WRITTEN_OUT,
+    log_ndtr,
+    log_probability,
+    placed_nodes,
+    winner_mode,
+)
 from ethogram.models.model_object import model_object
 from ethogram.models.quick_jit import quick_jit
 
 __all__ = [
+    "USABLE_K",
     "LaplacePosterior",
     "chosen_gaps",
     "expand",
@@ -47,6 +57,9 @@ __all__ = [
     "prior_variance",
     "units",
 ]
+
+USABLE_K = 0.7
+"""Pareto k up to which estimates by the weights are right (Vehtari and others 2024, section 3.3)."""
 
 WEIGHT_NODES = 10
 """Quadrature nodes for the weights: the error of a log weight is about .001."""
@@ -157,7 +170,7 @@ def laplace_choices(
     Warns
     -----
     UserWarning
-        The choices are separated.
+        The choices are separated, or the Pareto k of the weights is above .7.
     """
     problem = model.check(data)
     model.warn_of_separation(problem)
@@ -184,6 +197,11 @@ def laplace_choices(
     change = np.concatenate(ratios)[:num_samples].astype(float)
     log_weights = log_weights + expansion.constant + change - expansion.predicted(draws["theta"])
     log_weights, pareto_k = smoothed_weights(log_weights)
+    if pareto_k > USABLE_K:
+        warn_user(
+            f"the Pareto k of the weights of Laplace's approximation is {pareto_k:.2f}, above {USABLE_K}: the draws "
+            "are not those of the posterior; use method='nuts'"
+        )
     rows = systematic_resample(rng, log_weights)
     mode = {"theta": conditional.theta * unit, "loc": conditional.loc * unit}
     covariance = np.linalg.inv(conditional.precision) * np.outer(unit, unit)
@@ -298,13 +316,20 @@ def _log_ratios(chosen: ChosenGaps, theta: Array, centre: Array) -> Array:
     def at(one):
         return jnp.einsum("jdp,dp->jd", gaps, one[subject], precision="highest")
 
-    normal = winner_mode(at(centre), others)
+    nodes, log_weights = placed_nodes(winner_mode(at(centre), others), WEIGHT_NODES)
+
+    def of_option(terms, option):
+        gap, there = option
+        return terms + jnp.where(there, log_ndtr(jnp.where(there, nodes + gap, 0)), 0), None
 
     def step(base, one):
         if len(gaps) < 2:
             value = log_probability(at(one), others, WEIGHT_NODES)  # in closed form
         else:
-            value = integrate(at(one), others, normal, WEIGHT_NODES)[0]
+            written_out = len(gaps) <= WRITTEN_OUT
+            value = logsumexp(
+                lax.scan(of_option, log_weights, (at(one), others), unroll=written_out)[0], axis=0
+            )
         base = jnp.where(jnp.isnan(base), value, base)  # of the first, which is the centre
         return base, jnp.sum(jnp.where(weight > 0, weight * (value - base), 0))
 

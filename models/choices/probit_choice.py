@@ -30,10 +30,10 @@ __all__ = [
     "ProbitChoice",
     "above_hazard",
     "hazard",
-    "integrate",
     "log_ndtr",
     "log_probability",
     "option_probabilities",
+    "placed_nodes",
     "winner_density",
     "winner_mode",
 ]
@@ -210,21 +210,24 @@ def integrate(gaps: Array, others: Array, normal: tuple[Array, Array], num_nodes
 
     Gaps and others (option, ...) are those of `log_probability`.
     """
-    points, weights = np.polynomial.hermite_e.hermegauss(num_nodes)
-    heights = points**2 / 2 + np.log(weights) - _LOG_ROOT_TWO_PI
-    nodes, log_weights = (
-        jnp.asarray(x.reshape(-1, *[1] * (gaps.ndim - 1)), gaps.dtype) for x in (points, heights)
-    )
-    mode, precision = normal
-    x = mode + nodes / jnp.sqrt(precision)  # (node, ...)
+    x, log_weights = placed_nodes(normal, num_nodes)
     at = jnp.where(others[:, None], x + gaps[:, None], 0)
     log_cdf, rate = log_ndtr_and_hazard(at)
-    terms = total(jnp.where(others[:, None], log_cdf, 0)) - x**2 / 2 + log_weights
+    terms = total(jnp.where(others[:, None], log_cdf, 0)) + log_weights
     top = lax.stop_gradient(jnp.max(terms, axis=0))
     shares = jnp.exp(terms - top)
     mass = total(shares)
-    value = jnp.log(mass) + top - 0.5 * jnp.log(precision)
-    return value, total(jnp.moveaxis(shares * rate, 1, 0)) / mass
+    return jnp.log(mass) + top, total(jnp.moveaxis(shares * rate, 1, 0)) / mass
+
+
+def placed_nodes(normal: tuple[Array, Array], num_nodes: int) -> tuple[Array, Array]:
+    r"""Nodes (node, ...) of normals with these modes and precisions, and logs of their weights times phi."""
+    mode, precision = normal
+    points, weights = np.polynomial.hermite_e.hermegauss(num_nodes)
+    heights = points**2 / 2 + np.log(weights) - _LOG_ROOT_TWO_PI
+    nodes, log_weights = (jnp.asarray(x.reshape(-1, *[1] * mode.ndim), mode.dtype) for x in (points, heights))
+    x = mode + nodes / jnp.sqrt(precision)
+    return x, log_weights - x**2 / 2 - 0.5 * jnp.log(precision)
 
 
 OFFSETS = np.linspace(-9.0, 10.0, 97)

@@ -42,7 +42,7 @@ def estimates(fit: Any, probability: float) -> Any:
     if isinstance(fit.result, SampledPosterior):
         sites = np.array([name.partition("[")[0] for name in names])
         by_site = {site: values[..., sites == site] for site in dict.fromkeys(sites.tolist())}
-        warn_of_convergence(by_site, ", or use method='nuts'" if fit.method == "px-da" else "")
+        warn_of_convergence(by_site, ", or use method='nuts'" if fit.method in ("px-da", "laplace") else "")
         table["ess"], table["r_hat"] = convergence(values)
     return pandas.DataFrame(table, index=names)
 

@@ -27,10 +27,11 @@ def fit(key: Array, model: Any, data: Any = None, method: str = "auto", **settin
     - `RoleHMM`, `AgentMarkov` and other `ConjugateModel`, of `Trajectories`: ``"cavi"`` up to 2000 groups, else
       ``"svi"``; ``"nuts"``; and ``"refresh"``, which is NUTS that starts at ``"cavi"``; a `RoleHMM` also by
       ``"imitate"``, with policies of its roles;
-    - `NoisyMDP`, of `Decisions`: ``"laplace"`` where the Pareto k of its draws' weights is below .5, else ``"nuts"``,
-      and ``method_reason`` has the k; ``"px-da"``;
+    - `NoisyMDP`, of `Decisions`: ``"laplace"`` where the Pareto k of its draws' weights is below .5 and the ESS at
+      least a tenth of the draws, else ``"nuts"``, and ``method_reason`` says why; ``"px-da"``;
     - `GPIRL`, of `Trajectories` or counts (state, action): ``"natural_gradient"``, ``"laplace"``, ``"map"``,
       ``"levine"``, ``"nuts"``, and ``"max_entropy"``, the linear baseline on the same features;
+    - `SwitchingGPIRL`, of `Trajectories`: ``"natural_gradient"``, ``"nuts"``;
     - `MarginalMAP`, without data: ``"hybrid"``, ``"ags"``, ``"exact"`` and the others of `solve_mmap`.
 
     States whose numbers mean nothing are ordered, whatever the start: roles by the mean of their first feature (a von

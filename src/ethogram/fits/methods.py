@@ -42,8 +42,8 @@ MANY_GROUPS = 2000
 """Groups of trajectories above which ``"auto"`` takes mini-batches."""
 LARGEST_K = 0.5
 """Pareto k below which the weights of draws have a variance, and ``"auto"`` takes Laplace of choices."""
-USABLE_K = 0.7
-"""Up to here Laplace's approximation has the masses and starts of chains (Vehtari and others 2024, section 3.3)."""
+LEAST_SHARE = 0.1
+"""Effective draws among all, of which a summary needs 100 of 1000, from which ``"auto"`` takes it."""
 SHORT_WARMUP, SHALLOW = 100, 4
 """Iterations for the step alone, and depth of trees with these masses: seven steps cross a Gaussian, and where all
 directions are alike some steps never make the U-turn that ends a tree."""
@@ -231,13 +231,20 @@ def _choose_of_choices(
     else:
         read_settings("laplace", settings, LAPLACE)
         with held_warnings() as notes:
-            result = by_name["laplace"].run(key, model, data, settings)
-        reason = f"the Pareto k of Laplace's approximation is {result.pareto_k:.2f}, "
-        if result.pareto_k < LARGEST_K:
-            for note in notes:
-                warn_user(note)
-            return "laplace", f"{reason}below {LARGEST_K}", result
-        reason = f"{reason}not below {LARGEST_K}"
+            try:
+                result = by_name["laplace"].run(key, model, data, settings)
+            except RuntimeError as error:
+                result, reason = None, f"Laplace's approximation failed: {error}"
+        if result is not None:
+            reason = f"the Pareto k of Laplace's approximation is {result.pareto_k:.2f}, "
+            if not result.pareto_k < LARGEST_K:
+                reason = f"{reason}not below {LARGEST_K}"
+            elif result.ess < LEAST_SHARE * result.sites["theta"].shape[1]:
+                reason = f"{reason}but its draws have an ESS of {result.ess:.0f}"
+            else:
+                for note in notes:
+                    warn_user(note)
+                return "laplace", f"{reason}below {LARGEST_K}", result
     read_settings("nuts", settings, by_name["nuts"].settings)
     return "nuts", reason, by_name["nuts"].run(key, model, data, settings)
 
@@ -361,7 +368,7 @@ def _starts_of_choices(
     key: Array, model: Any, problem: Any, settings: Mapping[str, Any]
 ) -> tuple[dict[str, np.ndarray] | None, dict[str, Any]]:
     """Starts and masses of Laplace's approximation, for a warm-up that finds the step alone; nothing where it fails."""
-    from ethogram.inference.choices.laplace import laplace_choices
+    from ethogram.inference.choices.laplace import USABLE_K, laplace_choices
 
     num_chains = settings.get("num_chains", DEFAULTS["num_chains"])
     with held_warnings():

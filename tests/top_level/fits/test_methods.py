@@ -235,7 +235,13 @@ def test_auto_takes_laplace_of_choices_where_its_pareto_k_is_small(choices, monk
         raise InterruptedError
 
     monkeypatch.setattr(methods, "run_chains", stop)
-    monkeypatch.setattr(methods, "LARGEST_K", k)
-    for settings in ({"num_samples": 500}, {"num_chains": 1}):
-        with pytest.raises(InterruptedError):
+    few = {"num_samples": 500}
+    for place, name, value, settings in (
+        (methods, "LARGEST_K", k, few),
+        (methods, "LEAST_SHARE", 1.5, few),
+        (laplace, "MOST_STEPS", 0, few),  # Newton's method does not converge
+        (methods, "LARGEST_K", methods.LARGEST_K, {"num_chains": 1}),
+    ):
+        with monkeypatch.context() as patched, pytest.raises(InterruptedError):
+            patched.setattr(place, name, value)
             fits.fit(KEY, choices.model, choices.data, **settings, **QUIET)
