@@ -208,7 +208,7 @@ def frozen_lake(
     Examples
     --------
     >>> lake = frozen_lake()
-    >>> lake.reward[14].round(2).tolist(), np.flatnonzero(lake.terminal).tolist()
+    >>> np.asarray(lake.reward[14], float).round(2).tolist(), np.flatnonzero(lake.terminal).tolist()
     ([0.0, 0.33, 0.33, 0.33], [5, 7, 11, 12, 15])
     """
     if (

@@ -26,7 +26,6 @@ import numpyro.distributions as dist
 from jax import Array, lax
 from jax.scipy.special import logsumexp
 from numpyro.distributions import biject_to
-from scipy.optimize import minimize
 from scipy.special import gammaln
 
 from ethogram.inference.choices.pareto_weights import smoothed_weights, systematic_resample
@@ -433,6 +432,8 @@ def _with_variances(
     num_draws: int,
 ) -> tuple[dict[str, np.ndarray], np.ndarray, Expansion, Conditional]:
     """Draws where variances have priors, their log weights under the expansion, and the latter with its Gaussian."""
+    from scipy.optimize import minimize
+
     shape = model.shape_of_kappa(data)
     count = math.prod(shape)
 
