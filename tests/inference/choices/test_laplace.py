@@ -125,16 +125,16 @@ def test_people_and_their_mean_are_those_of_quadrature():
 @pytest.mark.optimised
 def test_six_weights_are_those_of_nuts():
     """Means and deviations within 4.5 standard errors of both, among four options."""
-    data = choices(300, np.linspace(-1, 1, 6), num_options=4)
+    data = choices(150, np.linspace(-1, 1, 6), num_options=3)
     model = NoisyMDP(25.0, kind="features")
     ours = laplace_choices(KEY, model, data, num_samples=4000)
-    nuts = ethogram.fit(KEY, model, data, "nuts", num_samples=500, progress_bar=False).result
+    nuts = ethogram.fit(KEY, model, data, "nuts", num_samples=300, progress_bar=False).result
     theirs = nuts.sites["theta"].reshape(-1, 6)
     mine = ours.sites["theta"][0]
     assert ours.pareto_k < 0.5
     off = (mine.mean(0) - theirs.mean(0)) / theirs.std(0)
-    np.testing.assert_allclose(off, 0, atol=4.5 * np.hypot(1 / np.sqrt(2500), 1 / np.sqrt(2500)))
-    np.testing.assert_allclose(mine.std(0) / theirs.std(0), 1, atol=4.5 / np.sqrt(2500))
+    np.testing.assert_allclose(off, 0, atol=4.5 * np.hypot(1 / np.sqrt(1200), 1 / np.sqrt(2500)))
+    np.testing.assert_allclose(mine.std(0) / theirs.std(0), 1, atol=4.5 / np.sqrt(1200))
 
 
 def test_separated_choices_are_named_and_auto_would_not_take_the_draws():
