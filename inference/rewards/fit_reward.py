@@ -61,7 +61,8 @@ OPTIMISING = 15
 """Values that a search towards initial hyper-parameters visits, where there is no estimate of Levine's."""
 
 MIN_LOG_START = -8.0
-"""Lower limit of the logarithm of an initial hyper-parameter."""
+"""Lower limit of the logarithm of an initial hyper-parameter; of a relevance, where its feature has a variance above 1,
+in units of one over that."""
 
 MIN_CHUNKS, MAX_CHUNKS = 4, 16
 """Chunks of `num_evaluations` fresh draws for the ELBO that is reported: as many as bring its standard error down."""
@@ -306,7 +307,7 @@ def initial_hypers(
     many = "relevance" in medians and model.num_features > FEW_FEATURES
     if many and takes_levine(model):
         levine = maximize_levine(key, model, counts.sum(0))
-        medians["relevance"] = np.maximum(np.log(levine.relevance), MIN_LOG_START)
+        medians["relevance"] = np.log(np.maximum(levine.relevance, _least_relevance(model)))
         if "scale" in medians:
             medians["scale"] = np.log([levine.scale])
     elif many:  # by the prior alone hardly one of them would matter
@@ -327,7 +328,14 @@ def initial_hypers(
             rough, progress,
         )  # fmt: skip
         mode = hyper_parameters.find_mode(fit_at, joined, everything, 2 * rough.tol, OPTIMISING)
-    return np.maximum(mode.log_hyper, MIN_LOG_START)
+    least = {name: np.full(len(x), MIN_LOG_START) for name, x in medians.items()}
+    least["relevance"] = np.log(_least_relevance(model))
+    return np.maximum(mode.log_hyper, np.concatenate([*least.values()]))
+
+
+def _least_relevance(model: GPIRL) -> np.ndarray:
+    """Lower limits (feature,) of initial relevances, which matter little in any unit of the features."""
+    return np.exp(MIN_LOG_START) / np.maximum(np.var(np.asarray(model.points), axis=0), 1)
 
 
 def _laplace(

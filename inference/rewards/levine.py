@@ -156,7 +156,8 @@ def maximize_levine(key: Array, model: GPIRL, counts: Any) -> LevineEstimate:
     """
     visited = np.asarray(counts).sum(1) > 0
     inducing = np.flatnonzero(visited) if model.inducing is None else np.asarray(model.inducing)
-    first = np.log(np.append(INITIAL_SCALE, np.ones(model.num_features)))
+    # Features of large units would have no covariance at a relevance of 1, and no gradient.
+    first = -np.log(np.append(1 / INITIAL_SCALE, np.maximum(np.var(np.asarray(model.points), axis=0), 1)))
     draws = numpy_generator(key).uniform(size=(STARTS, len(inducing)))
 
     def minimize(x, max_steps):

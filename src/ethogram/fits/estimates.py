@@ -33,9 +33,8 @@ def estimates(fit: Any, probability: float) -> Any:
     tail = (1 - probability) / 2
     lower, upper, least, most = np.quantile(flat, [tail, 1 - tail, 0.005, 0.995], axis=0)
     mean, sd = flat.mean(0), flat.std(0, ddof=1)
-    heavy = (mean < least) | (
-        mean > most
-    )  # a few draws decide: the posterior has no mean, as far as they tell
+    # A few draws decide: the posterior has no mean, as far as they tell. That of equal draws is rounded.
+    heavy = ((mean < least) | (mean > most)) & (np.ptp(flat, axis=0) > 0)
     mean[heavy], sd[heavy] = np.copysign(np.inf, mean[heavy]), np.inf
     table = {"mean": mean, "sd": sd, "lower": lower, "upper": upper}
     table["ess"] = table["r_hat"] = np.full(len(names), np.nan)

@@ -336,7 +336,7 @@ def _reward_entries(fit: Any, cell_noise: bool = False, **options: Any) -> tuple
     from ethogram.inference.rewards import feature_rewards
 
     posterior = fit.to_arviz(**options).posterior
-    if not cell_noise:
+    if not (cell_noise or fit.method == "levine"):  # whose estimate is such a function
         sites = flat_draws({str(name): np.asarray(site) for name, site in posterior.data_vars.items()})
         model = getattr(fit.model, "base", fit.model)
         rewards = np.asarray(feature_rewards(fit._key, model, sites))
@@ -352,9 +352,10 @@ def _predict_policies(fit: Any, data: Any, cell_noise: bool = False) -> Any:
     if not fit.has_draws:
         return fit.result.policy
     draws = flat_draws(fit.draws(200).sites)
-    times = draws.get("rationality", fit.model.rationality)
-    rewards = draws["reward"] if cell_noise else feature_rewards(fit._key, fit.model, draws)
-    return policies(fit.model.mdp, rewards, rationality=times, pairs=fit.model.features.ndim == 3)
+    model, times = fit.model, draws.get("rationality", fit.model.rationality)
+    as_given = cell_noise or fit.method == "levine"
+    rewards = draws["reward"] if as_given else feature_rewards(fit._key, model, draws)
+    return policies(model.mdp, rewards, rationality=times, pairs=model.features.ndim == 3)
 
 
 def _reward_log_densities(fit: Any, data: Any, num_draws: int) -> tuple[np.ndarray, np.ndarray]:

@@ -344,6 +344,16 @@ def test_levines_objective_and_policy_against_dense_algebra(rationality):
 
 
 @pytest.mark.slow
+def test_initial_relevances_do_not_depend_on_the_units_of_many_features():
+    """In thousandths of a unit nothing would be smooth at the relevances that begin Levine's search, and bound it."""
+    at = np.arange(12)
+    corridor = MDP.deterministic(np.stack([np.maximum(at - 1, 0), np.minimum(at + 1, 11)], 1), discount=0.9)
+    features = 1000 * np.column_stack([at / 12, np.random.default_rng(0).uniform(size=(12, 3))])
+    model = GPIRL(corridor, features, noise=0.005 * 1e6, scale_prior=5.0)
+    fit = fit_reward(jax.random.key(0), model, np.stack([2 * at, 22 - 2 * at], 1), "map", progress_bar=False)
+    assert fit.white_share < 0.5
+
+
 def test_counts_go_to_arviz_and_back():
     model, counts = three_state(), np.array([[3, 1], [0, 0], [1, 2]])
     fit = fit_reward(jax.random.key(0), model, counts, **MANY)

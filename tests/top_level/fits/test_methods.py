@@ -88,6 +88,15 @@ def test_methods_reach_their_algorithms(name, method, settings, expected, reques
     assert seen == seen | expected
 
 
+def test_levines_estimate_is_shown_as_it_is(rewards):
+    """It is a function of features already, and a point."""
+    fit = ethogram.fit(KEY, rewards.model, rewards.data, "levine")
+    table = fit.summary().filter(like="centred_reward", axis=0)
+    np.testing.assert_allclose(table["mean"], fit.result.reward - fit.result.reward.mean(), atol=1e-5)
+    assert (table["sd"] < 1e-5).all()
+    np.testing.assert_allclose(fit.predict().mean_reward, fit.result.mean()["policy"], atol=1e-5)
+
+
 def test_a_feature_that_never_differs_is_warned_of(decisions, monkeypatch):
     """Its posterior is its prior: at the start of both samplers, in the summary, and in effects of it alone."""
     features = np.concatenate([decisions.features, np.full((60, 2, 1), 1e8)], axis=-1)
