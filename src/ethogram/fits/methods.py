@@ -43,7 +43,7 @@ MANY_GROUPS = 2000
 LARGEST_K = 0.5
 """Pareto k below which the weights of draws have a variance, and ``"auto"`` takes Laplace of choices."""
 LEAST_SHARE = 0.1
-"""Effective draws among all, of which a summary needs 100 of 1000, from which ``"auto"`` takes it."""
+"""Least share of effective draws with which ``"auto"`` takes it: a summary needs 100, here of 1000."""
 SHORT_WARMUP, SHALLOW = 100, 4
 """Iterations for the step alone, and depth of trees with these masses: seven steps cross a Gaussian, and where all
 directions are alike some steps never make the U-turn that ends a tree."""
@@ -225,6 +225,7 @@ def _choose_of_choices(
     by_name: dict[str, Method], key: Array, model: Any, data: Any, settings: Mapping[str, Any]
 ) -> tuple[str, str, Any]:
     """Laplace's approximation where its weights have a variance; NUTS elsewhere, and where its settings are given."""
+    read_settings("auto", settings, by_name["nuts"].settings)
     foreign = [name for name in settings if name not in LAPLACE]
     if foreign:
         reason = f"Laplace's approximation takes no setting {', '.join(foreign)}"
@@ -245,7 +246,6 @@ def _choose_of_choices(
                 for note in notes:
                     warn_user(note)
                 return "laplace", f"{reason}below {LARGEST_K}", result
-    read_settings("nuts", settings, by_name["nuts"].settings)
     return "nuts", reason, by_name["nuts"].run(key, model, data, settings)
 
 

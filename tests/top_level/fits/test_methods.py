@@ -244,6 +244,8 @@ def test_auto_takes_laplace_of_choices_where_its_pareto_k_is_small(choices, monk
         raise InterruptedError
 
     monkeypatch.setattr(methods, "run_chains", stop)
+    with pytest.raises(TypeError, match="'auto' takes no setting moves: it takes num_warmup"):
+        fits.fit(KEY, choices.model, choices.data, moves="da")
     few = {"num_samples": 500}
     for place, name, value, settings in (
         (methods, "LARGEST_K", k, few),
