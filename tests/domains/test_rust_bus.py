@@ -143,7 +143,7 @@ def test_estimates_take_the_increments_of_their_buses():
 
 def test_costs_of_any_shape_have_a_prior_for_replacing_and_next_to_no_noise():
     model = rust_bus.free_costs()
-    assert model.num_points == 180 and model.family == "direct"
+    assert model.num_points == 180
     with jax.enable_x64(True):
         covariance = np.asarray(jax.jit(lambda: model.reward_map(100.0, np.full(2, 0.1)).weights)())
         covariance = covariance @ covariance.T
@@ -158,6 +158,7 @@ def test_costs_of_any_shape_have_a_prior_for_replacing_and_next_to_no_noise():
     ("call", "error", "message"),
     [
         (lambda of: rust_bus.estimate(rust_bus.load(1)), ValueError, "records have 0 replacements"),
+        (lambda of: rust_bus.estimate(rust_bus.load(4), discount=1.0), ValueError, "discount must be .*less than 1"),
         (lambda of: rust_bus.mdp(()), TypeError, r"increments is \(\): pass numbers for 0, 1, 2, ... bins"),
         (lambda of: rust_bus.mdp("many"), TypeError, "increments is 'many'"),
         (lambda of: rust_bus.mdp(np.ones(91)), TypeError, "pass numbers for 0, 1, 2, ... bins"),
