@@ -212,7 +212,10 @@ def read_demonstrations(world: Any, data: Any) -> tuple[Demonstrations, Trajecto
                 actions=observed.actions,
                 states=None,
             )
-    size, names = np.shape(observed.observations)[-1], (metadata.feature_names, metadata.feature_units)
+    size, names = (
+        np.asarray(observed.observations).shape[-1],
+        (metadata.feature_names, metadata.feature_units),
+    )
     if any(listed is not None and len(listed) != size for listed in names):  # of other features
         plain = dataclasses.replace(metadata, feature_names=None, feature_units=None)
         observed = observed._replace(metadata=plain)
