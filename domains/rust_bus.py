@@ -24,7 +24,7 @@ import numpyro.distributions as dist
 from jaxtyping import Array, Bool, Float, Int
 
 from ethogram.domains.data import archive
-from ethogram.models.arguments import read_reals, require, require_integer, require_key
+from ethogram.models.arguments import read_reals, require, require_integer, require_key, require_number
 from ethogram.models.choices.decisions import Decisions
 from ethogram.models.data.trajectories import Metadata
 from ethogram.models.mdps.demonstrations import count_log_likelihood
@@ -258,6 +258,7 @@ def estimate(records: Records, *, increments: Any = None, discount: float | int 
     """
     from scipy.optimize import minimize
 
+    require_number("discount", discount, 0, below=1)
     number = int(records.replaced.sum())
     if number in (0, len(records.replaced)):
         raise ValueError(

@@ -444,6 +444,7 @@ def _result(run: Run, state: ImitationState, sequences: np.ndarray) -> Imitation
         role=role,
         role_probability=probability,
         fit=state.fit,
+        data=run.data.take(np.argsort(sequences.ravel())),
         rolled=state.rolled,
         played=state.played,
         **state.curves,

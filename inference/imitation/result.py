@@ -35,6 +35,7 @@ class ImitationResult(NamedTuple):
     reached, game_steps : (round, game), of each fresh game.
     policy_role : (round, policy, role), share of each inferred role in the roll-outs of each policy; rows sum to 1, NaN
         unless roles were learned.
+    data : the demonstrations as the role model observes them, by sequence.
     rolled : roll-outs of the last round, one group per demonstration, or per segment of one where there is no expert.
     played : fresh games of the last round.
     """
@@ -50,6 +51,7 @@ class ImitationResult(NamedTuple):
     reached: Bool[np.ndarray, "round game"]
     game_steps: Int[np.ndarray, "round game"]
     policy_role: Float[np.ndarray, "round policy role"]
+    data: Trajectories
     rolled: Trajectories
     played: Trajectories
 

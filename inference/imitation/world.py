@@ -6,6 +6,7 @@ games. A state is any pytree of NumPy arrays; `jax.tree` slices it.
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -201,7 +202,24 @@ def read_demonstrations(world: Any, data: Any) -> tuple[Demonstrations, Trajecto
         raise ValueError(
             f"{origin} has {len(games.lengths)} games, data has {len(sequences)} groups: give one per group"
         )
-    return games, role_trajectories(world, games, metadata), sequences
+    _try_methods(world, games)
+    observed = role_trajectories(world, games, metadata)
+    if isinstance(data, Trajectories):  # whose games, agents and times have their own numbers
+        own = data.take(sequences.ravel())
+        if np.array_equal(own.observed, observed.observed):
+            observed = own._replace(
+                observations=observed.observations,
+                actions=observed.actions,
+                states=None,
+            )
+    size, names = (
+        np.asarray(observed.observations).shape[-1],
+        (metadata.feature_names, metadata.feature_units),
+    )
+    if any(listed is not None and len(listed) != size for listed in names):  # of other features
+        plain = dataclasses.replace(metadata, feature_names=None, feature_units=None)
+        observed = observed._replace(metadata=plain)
+    return games, observed, sequences
 
 
 def _checked(world: Any, games: Demonstrations, origin: str) -> Demonstrations:
@@ -227,6 +245,14 @@ def _checked(world: Any, games: Demonstrations, origin: str) -> Demonstrations:
     legal = read_actions(origin, actions[inside], int(lengths.sum()), world)
     # Answers of experts are stored beside these, and may not fit into a narrower dtype.
     return Demonstrations(states, actions.astype(legal.dtype), lengths.astype(int))
+
+
+def _try_methods(world: Any, games: Demonstrations) -> None:
+    """Raise TypeError or ValueError, before anything is fitted, unless the world answers in one game as it should."""
+    rng, first = np.random.default_rng(0), take(games.states, ([0], [0]))
+    reset(world, rng, 1, like=first)
+    observe(world, np.arange(world.num_agents)[None], first)
+    step(world, rng, first, games.actions[:1, 0])
 
 
 def reset(world: Any, rng: np.random.Generator, num_games: int, like: Any = None) -> Any:

@@ -158,6 +158,7 @@ def test_costs_of_any_shape_have_a_prior_for_replacing_and_next_to_no_noise():
     ("call", "error", "message"),
     [
         (lambda of: rust_bus.estimate(rust_bus.load(1)), ValueError, "records have 0 replacements"),
+        (lambda of: rust_bus.estimate(rust_bus.load(4), discount=1.0), ValueError, "discount must be .*less than 1"),
         (lambda of: rust_bus.mdp(()), TypeError, r"increments is \(\): pass numbers for 0, 1, 2, ... bins"),
         (lambda of: rust_bus.mdp("many"), TypeError, "increments is 'many'"),
         (lambda of: rust_bus.mdp(np.ones(91)), TypeError, "pass numbers for 0, 1, 2, ... bins"),

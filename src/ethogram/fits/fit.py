@@ -83,4 +83,6 @@ def fit(key: Array, model: Any, data: Any = None, method: str = "auto", **settin
     result = in_order(result, data)
     seconds = time.perf_counter() - begin
     code = call_as_code(key, model, data, name, settings)
+    if name == "imitate":
+        data = result.data  # which the role model has observed
     return Fit(model, data, name, reason, result, seconds, key_draws, code=code)

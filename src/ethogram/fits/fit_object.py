@@ -40,7 +40,7 @@ class Fit:
 
     Attributes
     ----------
-    model, data : as given.
+    model, data : as given; the data of an imitation are the demonstrations as its role model observes them.
     method : of the fit.
     method_reason : why ``"auto"`` took the method; empty where it was given.
     result : what the algorithm returned: a `ConjugateResult`, a `SampledPosterior`, an

@@ -300,17 +300,19 @@ def test_a_run_that_was_cut_short_goes_on_to_the_same_result(ring, made, tmp_pat
         )
 
     whole, found = run(Breaking(ring.Ring(), 99, None)), []
-    for at in range(1, 7):  # two resets per round: of its roll-outs, and of its fresh games
+    for at in range(
+        2, 8
+    ):  # one reset tries the world; two per round: of its roll-outs, and of its fresh games
         path = tmp_path / f"{at}.npz"
         with pytest.raises(type(error)) as caught:
             run(Breaking(ring.Ring(), at, error), checkpoint=path)
         if isinstance(error, ValueError):
-            assert caught.value.__notes__.pop() == f"in round {(at + 1) // 2} of 3"
+            assert caught.value.__notes__.pop() == f"in round {at // 2} of 3"
         resumed_world = Breaking(ring.Ring(), 99, None)
         found.append(run(resumed_world, checkpoint=path))
-        assert resumed_world.left == 93 + 2 * ((at - 1) // 2)  # finished rounds are not done again
+        assert resumed_world.left == 90 + 2 * (at // 2)  # finished rounds are not done again
     with pytest.warns(UserWarning, match="all 3 rounds were in the checkpoint, .* trained again"):
-        found.append(run(Breaking(ring.Ring(), 1, AssertionError), checkpoint=path))
+        found.append(run(Breaking(ring.Ring(), 2, AssertionError), checkpoint=path))
     for other in found:
         for name in ("failure", "steps", "loss", "reached", "game_steps", "role", "role_probability"):
             np.testing.assert_array_equal(getattr(other, name), getattr(whole, name))
@@ -410,6 +412,8 @@ def test_one_way_in_gives_the_same_imitation(ring, made, model, tmp_path):
     assert table["mean"]["failure"] == pytest.approx(
         0.5 / 21, rel=0.1
     )  # none of 20 games, after Jeffreys' prior
+    shown = ethogram.fit(KEY, model, ring.Ring().demonstrations(data), "imitate", **given)
+    np.testing.assert_array_equal(shown.states().path, found.states().path)  # of games without trajectories
     for wrong, message in (
         (lambda: found.save(tmp_path / "fit"), "policies are objects of other libraries"),
         (lambda: found.predict(data.take([0, 1])), "data is new"),
@@ -420,6 +424,34 @@ def test_one_way_in_gives_the_same_imitation(ring, made, model, tmp_path):
     ):
         with pytest.raises(TypeError, match=message):
             wrong()
+
+
+def test_states_are_those_of_what_the_role_model_observed(ring, made, model):
+    """A world may show it something else than the recorded observations, of agents in another order."""
+    data, _, _ = made
+    odd_first = np.argsort(np.arange(data.num_sequences) % 2 == 0, kind="stable")
+    places = data.take(odd_first)._replace(
+        observations=np.repeat(np.asarray(data.states)[odd_first, :, None].astype(float), 2, axis=2),
+        metadata=ethogram.Metadata(feature_names=("place", "again")),
+        group=3 * np.asarray(data.group)[odd_first] + 1,
+    )
+    settings = SHORT | {"policy": ring.Majority(), "world": ring.Ring(), "restarts": 3, "fit_steps": 30}
+    found = ethogram.fit(KEY, model, places, "imitate", **settings)
+    np.testing.assert_array_equal(found.states().path[:, 0], found.result.role)
+    np.testing.assert_array_equal(found.data.observations, data.take(odd_first).observations)
+    np.testing.assert_array_equal(found.data.group, places.group)
+
+
+def test_a_world_that_answers_wrongly_is_refused_before_a_fit(ring, made):
+    data, roles, _ = made
+
+    class Wrong(ring.Ring):
+        def step(self, rng, state, actions):
+            return state, 0
+
+    with pytest.raises(ValueError, match=r"step returned goals as int64 of shape \(\)") as caught:
+        imitate(KEY, roles.ravel(), ring.Majority(), Wrong(), data, **SHORT)
+    assert not hasattr(caught.value, "__notes__")  # which say the round
 
 
 def test_without_an_expert_segments_of_the_first_round_are_single_steps(ring, made):
