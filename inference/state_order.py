@@ -12,7 +12,7 @@ from ethogram.inference.conjugate import ConjugatePosterior, ConjugateResult
 from ethogram.inference.draws import flat_draws
 from ethogram.inference.export.labelled_arrays import relabel
 from ethogram.inference.sampled_posterior import SampledPosterior
-from ethogram.models.conjugate_model import ConjugateModel, overrides
+from ethogram.models.conjugate_model import ConjugateModel, Exportable, overrides
 from ethogram.models.label_permutations import permuted
 from ethogram.models.quick_jit import quick_jit
 
@@ -32,8 +32,10 @@ def in_order(result: Any, data: Any) -> Any:
     data : that it was fitted to.
     """
     model: Any = getattr(getattr(result, "posterior", result), "model", None)
+    if not isinstance(model, Exportable):
+        return result
     axes = model.exchangeable_axes() if isinstance(model, ConjugateModel) else {}
-    if not axes and not (hasattr(model, "state_positions") and model.has_labels()):
+    if not (axes if isinstance(model, ConjugateModel) else model.switches_labels()):
         return result
     if isinstance(result, ConjugateResult):
         blocks = result.posterior.blocks

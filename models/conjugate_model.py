@@ -175,6 +175,16 @@ class Exportable:
         labelled = any({*self.label_dims} & {*dims} for dims in self.site_dims().values())
         return labelled and overrides(self, "likelihood")
 
+    def state_positions(self, draws: Mapping[str, np.ndarray], data: Any) -> np.ndarray | None:
+        """Numbers (state,) that increase in the order of the states; None keeps the order as it is.
+
+        Parameters
+        ----------
+        draws : (draw, ...) by site.
+        data : of the fit.
+        """
+        return None
+
     def needed_sites(self) -> Sequence[str]:
         """Sites that `likelihood` reads from its `parameters`. Default: those of `site_dims`."""
         return tuple(self.site_dims())
@@ -313,16 +323,6 @@ class ConjugateModel(Exportable, abc.ABC):
         ``ethogram.fit`` then orders the states, by `state_positions`. Default: none, and states keep their numbers.
         """
         return {}
-
-    def state_positions(self, draws: Mapping[str, np.ndarray], data: Any) -> np.ndarray | None:
-        """Numbers (state,) that increase in the order of the states; None keeps the order as it is.
-
-        Parameters
-        ----------
-        draws : (draw, ...) by site.
-        data : of the fit.
-        """
-        return None
 
     def step_potentials(self, expected: dict[str, Any], batch: Any) -> Array:
         """Expected log likelihood (sequence, time, state) of every step; with it, paths are drawn by Gibbs sweeps."""

@@ -119,3 +119,20 @@ KNOWN = Known(np.array([[0.5, 0.5], [np.nan, np.nan]]))
 def test_states_that_mean_something_keep_their_numbers(model):
     assert not model.exchangeable_axes()
     assert RoleHMM(3, GaussianEmission(1), sticky=2.0, exclusive="per_frame").exchangeable_axes()
+
+
+@pytest.mark.parametrize("initial", [[2.0, 1.0], 1.0])
+def test_draws_keep_their_states_where_a_prior_tells_them_apart(initial):
+    """Means that decrease are put in order only under a prior that is the same for both roles."""
+    data = Trajectories.from_list([np.arange(6.0)[:, None]])
+    model = RoleHMM(2, GaussianEmission(1), initial=initial).bind(data)
+    sites = {
+        "initial": np.full((1, 3, 2), [0.3, 0.7]),
+        "transition": np.full((1, 3, 2, 2), 0.5),
+        "mean": np.full((1, 3, 2, 1), [[5.0], [1.0]]),
+        "covariance": np.ones((1, 3, 2, 1, 1)),
+    }
+    found = in_order(SampledPosterior(model, sites, {}), data).sites
+    exchangeable = np.ndim(initial) == 0
+    np.testing.assert_array_equal(found["mean"][0, 0, :, 0], [1.0, 5.0] if exchangeable else [5.0, 1.0])
+    np.testing.assert_array_equal(found["initial"][0, 0], [0.7, 0.3] if exchangeable else [0.3, 0.7])
