@@ -40,7 +40,7 @@ def in_order(result: Any, data: Any) -> Any:
     if isinstance(result, ConjugateResult):
         blocks = result.posterior.blocks
         if overrides(model, "state_mass"):
-            position = -np.asarray(_state_mass(model, blocks))
+            position: Any = -np.asarray(_state_mass(model, blocks))
         else:
             mean = {name: np.asarray(site)[None] for name, site in result.posterior.mean().items()}
             position = model.state_positions(mean, data)

@@ -341,10 +341,10 @@ class SwitchingGPIRL(Exportable):
         )
         return SimulatedIntents(data, parameters, intents)
 
-    def state_positions(self, sites: dict[str, Any], data: Trajectories) -> np.ndarray:
+    def state_positions(self, draws: Any, data: Trajectories) -> np.ndarray:
         """Places (intent,) of the intents in their order: those of most steps at mean policies and chain come first."""
         batch = self.entries(data).batch
-        policy, *chain = (np.asarray(sites[name]).mean(0) for name in ("policy", "initial", "transition"))
+        policy, *chain = (np.asarray(draws[name]).mean(0) for name in ("policy", "initial", "transition"))
         acts = self._acts(safe_log(jnp.asarray(policy)), IntentChain(*map(jnp.asarray, chain)), batch)
         return -np.asarray(_expected_steps(acts, batch.value))
 
