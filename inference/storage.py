@@ -23,7 +23,7 @@ from ethogram.inference.saved_classes import PACKAGE, find_class, find_distribut
 from ethogram.models.held_warnings import held_warnings
 from ethogram.models.whole_files import replacing
 
-__all__ = ["fingerprint", "read", "require_folder", "write"]
+__all__ = ["fingerprint", "pack", "read", "require_folder", "unpack", "write"]
 
 FORMAT = "ethogram 1"
 
@@ -34,10 +34,23 @@ def write(path: str | os.PathLike, content: Any) -> None:
     A TypeError if something else is in it: it could not be read back; a FileNotFoundError if the folder is missing.
     """
     require_folder(path)
+    members = _members(content)
+    with replacing(path) as file:
+        np.savez(file, **members)
+
+
+def pack(content: Any) -> bytes:
+    """The bytes of the file that :func:`write` writes."""
+    file = io.BytesIO()
+    np.savez(file, **_members(content))
+    return file.getvalue()
+
+
+def _members(content: Any) -> dict[str, Any]:
+    """Members of the archive by name."""
     arrays: dict[str, np.ndarray] = {}
     structure = json.dumps({"format": FORMAT, "content": _encode(content, arrays, own_only=True)})
-    with replacing(path) as file:
-        np.savez(file, structure=np.array(structure), **arrays)  # type: ignore[arg-type]
+    return {"structure": np.array(structure), **arrays}
 
 
 def require_folder(path: str | os.PathLike) -> None:
@@ -71,7 +84,11 @@ def read(path: str | os.PathLike) -> Any:
     if os.path.isdir(path):
         raise ValueError(f"{path} cannot be read: it is a folder, expected a file written by ethogram")
     with open(path, "rb") as file:
-        raw = file.read()
+        return unpack(file.read(), path)
+
+
+def unpack(raw: bytes, path: str) -> Any:
+    """What :func:`pack` packed; `path` names it in errors."""
     try:
         with np.load(io.BytesIO(raw), allow_pickle=False) as archive:
             record = json.loads(str(archive["structure"]))

@@ -41,7 +41,7 @@ from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.families.projection import may_not_fall, warn_of_rows
 from ethogram.models.keys import folded_key, split_key
 
-__all__ = ["ConjugateSVI"]
+__all__ = ["ConjugateSVI", "chosen_search", "result_of"]
 
 
 class ConjugateSVI:
@@ -150,7 +150,7 @@ class ConjugateSVI:
         step_size_at(step_size, np.unique([first, first + num_steps - 1]))
         problem = make_problem(self.model.bind(data, **like), data)
         several = earlier is None and restarts > 1
-        chosen = _chosen_search(search, problem.model, ascends and tol > 0, several)
+        chosen = chosen_search(search, problem.model, ascends and tol > 0, several)
         steps = None if ascends else plan_steps(problem, data, key_plan, batch_size, step_size)
         every = evaluate_every or (1 if steps is None else steps.epoch)
 
@@ -197,10 +197,10 @@ class ConjugateSVI:
             except KeyboardInterrupt:
                 journal.write()
                 raise
-        return _result(problem, best, elbos, journal, first, key_next, ascends, chosen)
+        return result_of(problem, best, elbos, journal, first, key_next, ascends, chosen)
 
 
-def _chosen_search(search: str, model: ConjugateModel, converges: bool, several: bool) -> str:
+def chosen_search(search: str, model: ConjugateModel, converges: bool, several: bool) -> str:
     """The search of a fit: ``"restarts"``, ``"edits"`` or ``"grow"``."""
     if search == "edits" and not (converges and model.labels_steps):
         raise ValueError(
@@ -229,7 +229,7 @@ def _refuse_impossible(data: Trajectories, problem: Problem, blocks: Any, elbo: 
     )
 
 
-def _result(
+def result_of(
     problem: Problem,
     best: Settled,
     elbos: np.ndarray,

@@ -27,6 +27,7 @@ __all__ = [
     "float_type",
     "full_steps",
     "impossible_sequences",
+    "iterations_of",
     "settled",
     "size_of",
     "stochastic_steps",
@@ -134,12 +135,12 @@ def ascent_block(
     settings = first, limit, frames, horizon
     slices = restart_slices(blocks)
     if len(slices) == 1:
-        return _ascent_block(model, prior, batches, *each, best, *settings)
+        return iterations_of(model, prior, batches, *each, best, *settings)
     parts = []
     for part in slices:
         some = _some(each, part)
         if some[2].any():
-            found = _ascent_block(model, prior, batches, *some, best, *settings)
+            found = iterations_of(model, prior, batches, *some, best, *settings)
             parts.append(jax.tree.map(np.asarray, found))
             best = np.fmax(best, np.max(parts[-1][3]))
         else:
@@ -156,7 +157,7 @@ def _iterations(*arguments):
 
 
 @quick_jit(calls=_iterations)
-def _ascent_block(
+def iterations_of(
     model, prior, batches, blocks, carried, active, latest, tol, best, first, limit, frames, horizon
 ):
     def local_step(blocks, carried, step):

@@ -68,7 +68,12 @@ def segment_labels(rng: np.random.Generator, batches: list[ChainData], number: i
 
 
 def label_statistics(model: Any, labels: list[np.ndarray], batches: list[ChainData]) -> dict[str, Any]:
-    """Counts of every block under labels (sequence, time) of all steps."""
+    """Counts of every block under labels (sequence, time) of all steps.
+
+    Where the intent never switches, a step has the label of the step before: labels that constraints rule out would
+    begin a fit in which neither their policies nor their switches are likely.
+    """
+    labels = _possible(model, labels, batches)
     rows, count = model.rows_carried(), model.truncation
     shapes = {
         "initial": (count + 1,),
@@ -92,6 +97,22 @@ def label_statistics(model: Any, labels: list[np.ndarray], batches: list[ChainDa
             total[name] += np.bincount(entry, minlength=len(total[name]))
     counts = {name: each.reshape(shapes[name]) for name, each in total.items()}
     return _points(model) | _counted(counts)
+
+
+def _possible(model: Any, labels: list[np.ndarray], batches: list[ChainData]) -> list[np.ndarray]:
+    """Labels that switch nowhere where the prior of the transitions allows no switch."""
+    concentration = np.asarray(model.prior()["transition"].natural.concentration)
+    switches = ~np.eye(*concentration.shape[1:], dtype=bool)
+    never = ~(concentration[:, switches] > 0).any(axis=1)
+    if not never.any():
+        return labels
+    row_pair, found = np.asarray(model.rows_carried().row_pair), []
+    for intent, batch in zip(labels, batches, strict=True):
+        free = np.ones(intent.shape, bool)
+        free[:, 1:] = ~never[row_pair[np.asarray(batch.rows)[:, :-1]]]
+        begins = np.maximum.accumulate(np.where(free, np.arange(intent.shape[1]), 0), axis=1)
+        found.append(np.take_along_axis(intent, begins, axis=1))
+    return found
 
 
 def _points(model: Any) -> dict[str, Any]:

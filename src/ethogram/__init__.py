@@ -14,6 +14,7 @@ _EXPORTS = {
         "compare",
         "fit",
         "load",
+        "map_fits",
     ),
     "ethogram.inference.choices": (
         "PXDA",

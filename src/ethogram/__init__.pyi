@@ -15,6 +15,7 @@ from ethogram.fits import Fit as Fit
 from ethogram.fits import compare as compare
 from ethogram.fits import fit as fit
 from ethogram.fits import load as load
+from ethogram.fits import map_fits as map_fits
 from ethogram.inference.choices import PXDA as PXDA
 from ethogram.inference.choices import predict_choice_probabilities as predict_choice_probabilities
 from ethogram.inference.choices import summarize_choices as summarize_choices

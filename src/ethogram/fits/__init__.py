@@ -3,7 +3,10 @@
 from ethogram.fits.compare import Comparison, compare
 from ethogram.fits.fit import fit
 from ethogram.fits.fit_object import Fit
+from ethogram.fits.many_fits import Fits
+from ethogram.fits.map_fits import map_fits
 from ethogram.fits.new_data import Score
 from ethogram.fits.saved_fit import load
+from ethogram.fits.task_types import Failure
 
-__all__ = ["Comparison", "Fit", "Score", "compare", "fit", "load"]
+__all__ = ["Comparison", "Failure", "Fit", "Fits", "Score", "compare", "fit", "load", "map_fits"]

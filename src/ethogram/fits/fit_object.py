@@ -46,7 +46,6 @@ class Fit:
     result : what the algorithm returned: a `ConjugateResult`, a `SampledPosterior`, an
         `ImitationResult`, a `RewardFit`, a `MaxEntropyFit` or a `MarginalMAPResult`.
     seconds : of wall time, with compilation.
-    code : the call of `ethogram.fit` as Python; empty where there was none.
     """
 
     def __init__(
@@ -59,15 +58,32 @@ class Fit:
         seconds: float,
         key: Array,
         names: Mapping[int, str] | None = None,
-        code: str = "",
+        code: str | Callable[[], str] = "",
     ) -> None:
         self.model, self.data, self.method, self.method_reason = model, data, method, method_reason
-        self.result, self.seconds, self.code = result, seconds, code
+        self.result, self.seconds, self._code = result, seconds, code
         self._key, self._system, self._names = key, system_of(model, result), dict(names or {})
         self._paths: dict[int, np.ndarray] = {}  # of its own data, the last number of draws only
 
     def __repr__(self) -> str:
         return f"Fit({type(self.model).__name__}, method={self.method!r}, {self.seconds:.1f} s)"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_system"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _system=system_of(state["model"], state["result"]))
+
+    @property
+    def code(self) -> str:
+        """The call of `ethogram.fit` as Python; empty where there was none."""
+        if callable(self._code):
+            self._code = self._code()
+        return self._code
+
+    @code.setter
+    def code(self, code: str) -> None:
+        self._code = code
 
     @property
     def has_draws(self) -> bool:
@@ -406,13 +422,17 @@ class Fit:
         FileNotFoundError : there is no such folder.
         TypeError : the policies of an imitation, which files of arrays cannot hold.
         """
+        storage.write(path, self.record())
+
+    def record(self) -> dict[str, Any]:
+        """What :meth:`save` writes; a TypeError for the policies of an imitation."""
         if hasattr(self.result, "policies"):
             raise TypeError(
                 "policies are objects of other libraries, which files of arrays cannot hold: save fit.result.policies "
                 "as their library says, and the roles by fit.result.fit.posterior.save"
             )
         names = ("model", "data", "method", "method_reason", "result", "seconds", "_key", "_names", "code")
-        storage.write(path, {"fit": {name.lstrip("_"): getattr(self, name) for name in names}})
+        return {"fit": {name.lstrip("_"): getattr(self, name) for name in names}}
 
     def report(self, path: str | os.PathLike) -> Path:
         """Write a page of HTML that needs no other file, for screens of any width.

@@ -27,6 +27,7 @@ from ethogram.models.data import Trajectories, group_labels
 from ethogram.models.held_warnings import held_warnings
 
 __all__ = [
+    "NUM_STEPS",
     "Method",
     "Methods",
     "choice_methods",
@@ -49,6 +50,8 @@ SHORT_WARMUP, SHALLOW = 100, 4
 directions are alike some steps never make the U-turn that ends a tree."""
 BATCH = 64
 """Groups of a mini-batch."""
+NUM_STEPS = 1000
+"""Steps of coordinate ascent at most."""
 
 
 Check = Callable[[str, Any], Any]
@@ -282,7 +285,7 @@ def network_methods(model: Any, data: Any) -> Methods:
 
 
 def _cavi(key: Array, model: Any, data: Any, settings: Mapping[str, Any]) -> Any:
-    return ConjugateSVI(model).run(key, data, **{"num_steps": 1000, **settings})
+    return ConjugateSVI(model).run(key, data, **{"num_steps": NUM_STEPS, **settings})
 
 
 def _svi(key: Array, model: Any, data: Any, settings: Mapping[str, Any]) -> Any:

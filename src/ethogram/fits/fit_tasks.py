@@ -1,0 +1,150 @@
+"""Tasks of many fits: what a worker is given, what it does, and what it gives back."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import os
+import socket
+import traceback
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+
+from ethogram.fits.as_code import as_code, call_as_code
+from ethogram.fits.fit import fit
+from ethogram.fits.fit_object import Fit
+from ethogram.fits.saved_fit import fit_of_record
+from ethogram.fits.small_fits import fits_of_shape
+from ethogram.fits.task_types import Bucket, Failure, Item, Outcome, Task, key_of, said_of
+from ethogram.inference import storage
+from ethogram.models.arguments import refuse_fork
+
+__all__ = ["Failure", "Item", "Outcome", "Task", "here", "jax_config", "place_of", "run_task", "unpacked"]
+
+INPUT_ERRORS = (TypeError, ValueError)
+"""Errors that the same call raises again."""
+CACHE = (
+    "jax_compilation_cache_dir",
+    "jax_persistent_cache_min_compile_time_secs",
+    "jax_persistent_cache_min_entry_size_bytes",
+)
+PRECISION = ("jax_enable_x64", "jax_default_matmul_precision")
+"""Settings of JAX under which a worker fits as its driver would."""
+
+
+def here() -> tuple[str, int]:
+    """Host and number of this process."""
+    return socket.gethostname(), os.getpid()
+
+
+def jax_config() -> dict[str, Any]:
+    """Settings of JAX that workers take over."""
+    return {name: getattr(jax.config, name) for name in (*CACHE, *PRECISION)}
+
+
+def place_of(function: Callable[..., Any]) -> str:
+    """Where a function can be imported from, ``"module:name"``; a TypeError where it cannot."""
+    module, name = getattr(function, "__module__", None), function.__qualname__
+    place = f"{module}:{name}"
+    try:
+        if module is None or _function_at(place) is not function:
+            raise AttributeError(name)
+    except (AttributeError, ImportError):
+        raise TypeError(
+            f"fit_one is {name}, which no process can import: give a model, or a function at the top level of a module"
+        ) from None
+    return place
+
+
+def _function_at(place: str) -> Callable[..., Any]:
+    """The function ``"module:name"``."""
+    module, _, name = place.partition(":")
+    found: Any = importlib.import_module(module)
+    return functools.reduce(getattr, name.split("."), found)
+
+
+def run_task(task: Task) -> list[Outcome]:
+    """Fit every item; an error of one is its outcome, and does not stop the others."""
+    refuse_fork()
+    away = here() != task.driver
+    if away:
+        _prepare(task)
+    made = _made_by(task.items)
+    done = {} if task.bucket.shape is None else fits_of_shape(task)
+    return [_outcome(task, item, made, done.get(item.name), away) for item in task.items]
+
+
+_LAST_BUCKET: Bucket | None = None
+
+
+def _prepare(task: Task) -> None:
+    """Settings of a worker's process: those of the driver, and no compiled programs of another bucket."""
+    global _LAST_BUCKET
+    for name, value in task.config.items():
+        if getattr(jax.config, name) != value and value is not None:
+            jax.config.update(name, value)
+    if task.config[CACHE[0]] is None:
+        from ethogram.commands.process import use_compilation_cache
+
+        use_compilation_cache()
+    if _LAST_BUCKET not in (None, task.bucket):
+        jax.clear_caches()
+    _LAST_BUCKET = task.bucket
+
+
+def _made_by(items: Sequence[Item]) -> str:
+    """Python that makes the model of the items; empty where there are several, or no short code does."""
+    models = {id(item.model): item.model for item in items}
+    if len(models) > 1 or None in (item.model for item in items):
+        return ""
+    try:
+        return f"model = {as_code(items[0].model)}"
+    except ValueError:
+        return ""
+
+
+def _fitted(task: Task, item: Item) -> Any:
+    key = key_of(task, item)
+    if task.function is not None:
+        return _function_at(task.function)(key, item.data)
+    return fit(key, item.model, item.data, task.method, **{"progress_bar": False, **task.settings})
+
+
+def _outcome(
+    task: Task, item: Item, made: str, done: tuple[Fit, tuple[str, ...]] | None, away: bool
+) -> Outcome:
+    for attempt in range(task.retries + 1):
+        with warnings.catch_warnings(record=True) as noted:
+            warnings.simplefilter("always")
+            try:
+                result = _fitted(task, item) if done is None else done[0]
+                said = said_of(noted) if done is None else done[1]
+                if isinstance(result, Fit):
+                    asked = key_of(task, item), item.model, item.data, result.method, task.settings
+                    result.code = functools.partial(call_as_code, *asked, made=made)  # type: ignore[assignment]
+                return Outcome(item.name, pack(result, said) if task.packs or away else result, said)
+            except Exception as error:  # of one item among many
+                if attempt == task.retries or isinstance(error, INPUT_ERRORS):
+                    failed = Failure(item.name, f"{type(error).__name__}: {error}", traceback.format_exc())
+                    return Outcome(item.name, failed, said_of(noted))
+    raise AssertionError("every attempt returns or raises")
+
+
+def pack(result: Any, said: Sequence[str]) -> bytes:
+    """The bytes of a file with a result, a fit or a record of arrays, numbers and strings, and its warnings.
+
+    Raises
+    ------
+    TypeError : it holds something else.
+    """
+    record = result.record() if isinstance(result, Fit) else {"value": result}
+    return storage.pack(record | {"warnings": list(said)})
+
+
+def unpacked(content: bytes, path: str) -> tuple[Any, tuple[str, ...]]:
+    """The result of the bytes, and its warnings; `path` names them in errors."""
+    found = storage.unpack(content, path)
+    return found["value"] if "value" in found else fit_of_record(found, path), tuple(found["warnings"])

@@ -1,0 +1,104 @@
+"""A folder with one finished file per fit, which is the truth about what was done."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ethogram.fits.fit_items import digest_of
+from ethogram.fits.fit_tasks import unpacked
+from ethogram.fits.task_types import Failure
+from ethogram.inference import storage
+from ethogram.models.whole_files import replacing
+
+__all__ = ["FitsFolder"]
+
+PLAN, FORMAT = "fits.json", "ethogram fits 1"
+SLUG = 60
+"""Characters of a name that its file keeps."""
+
+
+class FitsFolder:
+    """Files of the results of many fits by name, each written whole by a rename.
+
+    Parameters
+    ----------
+    path : of the folder; made where its parent exists.
+
+    Attributes
+    ----------
+    call : digest of the model or function, method, settings and key behind the files.
+    data : digest of the data by name.
+    """
+
+    def __init__(self, path: str | os.PathLike) -> None:
+        self.path = Path(path)
+        self.call, self.data = "", dict[str, str]()
+        if (self.path / PLAN).exists():
+            try:
+                plan = json.loads((self.path / PLAN).read_text())
+                if plan["format"] != FORMAT:
+                    raise ValueError(f"its format is {plan['format']!r}, not {FORMAT!r}")
+                self.call, self.data = plan["call"], plan["data"]
+            except (ValueError, KeyError, TypeError) as error:
+                raise ValueError(f"{self.path / PLAN} cannot be read: {error}") from error
+
+    def begin(self, call: str, data: Mapping[str, str]) -> None:
+        """Note what will be done; a ValueError where the folder has fits of another call, or of other data."""
+        if self.path.exists() and not self.path.is_dir():
+            raise ValueError(f"out is {self.path}, which is a file: give a folder")
+        if not self.data and self.path.exists() and any(self.path.iterdir()):
+            raise ValueError(f"out is {self.path}, a folder of other files: give a new or an empty one")
+        if self.call not in ("", call):
+            raise ValueError(
+                f"out is {self.path}, which has fits by another model, method, settings or key: give another folder"
+            )
+        for name, digest in data.items():
+            if self.data.get(name, digest) != digest:
+                raise ValueError(
+                    f"out is {self.path}, which has a fit of other data of {name!r}: give another folder, or remove "
+                    f"{self.file_of(name).name} and its line in {PLAN}"
+                )
+        storage.require_folder(self.path)
+        self.path.mkdir(exist_ok=True)
+        self.call, self.data = call, {**self.data, **data}
+        with replacing(self.path / PLAN, "w") as file:
+            json.dump({"format": FORMAT, "call": self.call, "data": self.data}, file, indent=0)
+
+    def file_of(self, name: str, ending: str = "ethogram") -> Path:
+        """Where the result of an item is, or will be."""
+        slug = re.sub(r"[^\w.=+-]+", "_", name)[:SLUG].strip("._")
+        return self.path / f"{slug}-{digest_of(name)[:8]}.{ending}"
+
+    def write(self, name: str, result: bytes | Failure, said: Sequence[str]) -> None:
+        """Write the packed result of an item, or its failure, which a later result replaces."""
+        failed = self.file_of(name, "failure")
+        if isinstance(result, Failure):
+            with replacing(failed, "w") as file:
+                json.dump(result._asdict() | {"warnings": list(said)}, file)
+            return
+        with replacing(self.file_of(name)) as whole:
+            whole.write(result)
+        failed.unlink(missing_ok=True)
+
+    def finished(self, name: str) -> bool:
+        """Whether the result of an item is there."""
+        return name in self.data and self.file_of(name).exists()
+
+    def failed(self, name: str) -> bool:
+        """Whether an item has failed, and no later try has succeeded."""
+        return name in self.data and not self.finished(name) and self.file_of(name, "failure").exists()
+
+    def read(self, name: str) -> tuple[Any, tuple[str, ...]]:
+        """The result of an item, or its failure, and its warnings; a KeyError where neither is there."""
+        if self.finished(name):
+            path = self.file_of(name)
+            return unpacked(path.read_bytes(), str(path))
+        if not self.failed(name):
+            raise KeyError(name)
+        found = json.loads(self.file_of(name, "failure").read_text())
+        return Failure(*(found[field] for field in Failure._fields)), tuple(found["warnings"])

@@ -1,0 +1,283 @@
+"""Many fits: one model, or one function, on every item of a collection, here or by an executor."""
+
+from __future__ import annotations
+
+import collections
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax import Array
+
+from ethogram.fits.executors import check_executor, run_tasks
+from ethogram.fits.fit_items import keys_of, named_items, shape_in_words
+from ethogram.fits.fit_tasks import here, jax_config, place_of
+from ethogram.fits.fits_folder import FitsFolder
+from ethogram.fits.many_fits import Fits
+from ethogram.fits.small_fits import FEWEST, is_small, shapes_of
+from ethogram.fits.systems import system_of
+from ethogram.fits.task_types import Bucket, Failure, Item, Outcome, Task
+from ethogram.inference import storage
+from ethogram.inference.conjugate.side_by_side import DATA_SETS
+from ethogram.models.arguments import (
+    require_flag,
+    require_integer,
+    require_key,
+    require_number,
+    require_one_of,
+    warn_user,
+)
+
+__all__ = ["load_fits", "map_fits"]
+
+TASKS = 16
+"""Tasks into which items are divided at least, so that processes end together."""
+
+
+class Plan(NamedTuple):
+    """A call of `map_fits`: what is fitted to what.
+
+    Attributes
+    ----------
+    data : by name of the item.
+    models : by name; one without a name where a single model, or a function, was given.
+    fits : by name of the fit, the names of its item and its model.
+    blank : a task without items.
+    """
+
+    data: Mapping[str, Any]
+    models: Mapping[str, Any]
+    fits: Mapping[str, tuple[str, str]]
+    blank: Task
+    key: Array
+    folder: FitsFolder | None
+    max_waste: float
+    progress_bar: bool
+    found: dict[str, tuple[Any, tuple[str, ...]]]
+
+
+def map_fits(
+    fit_one: Any,
+    items: Any,
+    method: str = "auto",
+    *,
+    key: Array,
+    by: str | None = None,
+    executor: Any = None,
+    out: str | os.PathLike | None = None,
+    max_waste: float = 0.25,
+    retries: int = 1,
+    progress_bar: bool = True,
+    **settings: Any,
+) -> Fits:
+    """Fit a model to every item of a collection, and return the fits by name.
+
+    One bad item never stops the rest: a :class:`Failure` stands in its place. The key of a fit follows its name, so
+    that fits are the same in any order, by any executor, with any number of processes, and after a resume.
+
+    Parameters
+    ----------
+    fit_one : a model, which :func:`ethogram.fit` fits; a mapping of names to models, such as several numbers of states,
+        all of which are fitted to every item, under ``"item/model"``; or a function of a key and data, which processes
+        can import, that returns a :class:`Fit` or a record of arrays, numbers and strings.
+    items : data by name; a list of data, whose names are ``"0"``, ``"1"``, ...; or one `Trajectories` or `Decisions`
+        with `by`. Folds, seeds and bootstrap replicates are items under names of their own.
+    method : of :func:`ethogram.fit`.
+    key : typed PRNG key, from which those of the fits are made.
+    by : ``"subject"``, ``"agent"``, ``"group"`` or ``"sequence"``: what an item is, where `items` is one data set.
+    executor : None fits in this process, small fits of one shape side by side in one compiled program; a number starts
+        so many processes on this machine; or any executor of `concurrent.futures` whose processes are not forked, such
+        as ``Client.get_executor()`` of Dask.
+    out : folder with one file per finished fit, written by a rename; the same call goes on from it. Without it results
+        stay in memory.
+    max_waste : share of padding, in [0, 1), up to which fits of unequal sizes are computed side by side.
+    retries : further tries after an error that is not one of input, and after the end of a process.
+    progress_bar : whether to show one over all fits.
+    settings : of the method, as :func:`ethogram.fit` takes them.
+
+    Raises
+    ------
+    TypeError, ValueError : the model, a setting or the executor is none; `out` has fits of another call or other data.
+
+    Warns
+    -----
+    UserWarning : fits failed, or gave warnings: how many.
+
+    Examples
+    --------
+    >>> import ethogram
+    >>> model = ethogram.RoleHMM(2, ethogram.GaussianEmission(1))
+    >>> data = model.simulate(jax.random.key(0), num_groups=3, lengths=20).data
+    >>> fits = map_fits(model, data, key=jax.random.key(1), by="group", progress_bar=False)
+    >>> fits, fits["2"].method
+    (Fits(3 of 3 done, 0 failed), 'cavi')
+    """
+    require_key(key)
+    require_number("max_waste", max_waste, least=0, below=1)
+    require_flag("progress_bar", progress_bar)
+    require_integer("retries", retries, 0)
+    check_executor(executor)
+    data = named_items(items, by)
+    models, function = _what_fits(fit_one)
+    if function is None:
+        for model in models.values():
+            _check_call(model, next(iter(data.values())), method, settings)
+    elif settings or method != "auto":
+        raise TypeError(
+            f"fit_one is a function, which takes no {', '.join(settings) or 'method'}: give it a key and data"
+        )
+    fits = {f"{item}/{model}" if model else item: (item, model) for item in data for model in models}
+    if len(fits) < len(data) * len(models):
+        raise ValueError("items and models make one name twice: give names without '/'")
+    folder = None if out is None else FitsFolder(out)
+    impl = str(jax.random.key_impl(key))
+    blank = Task(
+        (),
+        function,
+        method,
+        settings,
+        impl,
+        Bucket("", "", None, 0),
+        retries,
+        folder is not None,
+        here(),
+        jax_config(),
+    )
+    plan = Plan(data, models, fits, blank, key, folder, max_waste, progress_bar, {})
+    if folder is not None:
+        call = [
+            [*models.items()] if function is None else function,
+            method,
+            settings,
+            jax.random.key_data(key),
+        ]
+        digests = {item: storage.fingerprint(each) for item, each in data.items()}
+        folder.begin(storage.fingerprint(*call), {name: digests[item] for name, (item, _) in fits.items()})
+    return _run(plan, executor)
+
+
+def load_fits(path: str | os.PathLike) -> Fits:
+    """The fits of a folder that `map_fits` wrote, as :func:`ethogram.load` reads it."""
+    folder = FitsFolder(path)
+    if not folder.data:
+        raise ValueError(f"{os.fspath(path)} is a folder without fits: give that of map_fits(..., out=)")
+    return Fits(tuple(folder.data), {}, folder, None)
+
+
+def _what_fits(fit_one: Any) -> tuple[Mapping[str, Any], str | None]:
+    """Models by name, or the place of a function; a single model has no name."""
+    if isinstance(fit_one, Mapping):
+        wrong = next((name for name in fit_one if not isinstance(name, str) or not name), None)
+        if wrong is not None or not fit_one:
+            raise TypeError("fit_one is a mapping: give at least one model, under a name")
+        return fit_one, None
+    if hasattr(fit_one, "__qualname__"):  # a function; models are instances
+        return {"": None}, place_of(fit_one)
+    return {"": fit_one}, None
+
+
+def _check_call(model: Any, data: Any, method: str, settings: Mapping[str, Any]) -> None:
+    """Raise what every fit would: for what is no model, and for a method or settings that it does not have."""
+    system = system_of(model)
+    if not system.takes_data:
+        raise TypeError(
+            f"a {type(model).__name__} has its evidence and takes no data: solve queries one by one"
+        )
+    methods = system.methods(model, data)
+    require_one_of("method", method, ("auto", *methods.by_name))
+    name = methods.usual if method == "auto" else method
+    taken = {*methods.by_name[name].settings} if methods.choose is None or method != "auto" else {*settings}
+    if unknown := sorted({*settings} - taken):
+        raise TypeError(f"method {name!r} takes no {', '.join(unknown)}: it takes {', '.join(sorted(taken))}")
+    if "checkpoint" in settings:
+        raise TypeError("checkpoint is the file of one fit: give out=, a folder of finished fits")
+
+
+def _run(plan: Plan, executor: Any) -> Fits:
+    """Fits of a plan, after those without a result were made."""
+    from tqdm.auto import tqdm
+
+    check_executor(executor)
+    folder, found, names = plan.folder, plan.found, tuple(plan.fits)
+    if folder is not None:
+        left = [name for name in names if not folder.finished(name)]
+    else:
+        left = [name for name in names if name not in found or isinstance(found[name][0], Failure)]
+    counts = {"failed": 0, "warned": 0}
+    with tqdm(
+        total=len(names), initial=len(names) - len(left), disable=not plan.progress_bar, desc="fits"
+    ) as bar:
+
+        def done(outcomes: list[Outcome]) -> None:
+            for name, result, said in outcomes:
+                if folder is not None:
+                    folder.write(name, result, said)
+                else:
+                    found[name] = result, said
+                counts["failed"] += isinstance(result, Failure)
+                counts["warned"] += bool(said)
+            bar.set_postfix({"failed": counts["failed"]}, refresh=False)
+            bar.update(len(outcomes))
+
+        whole = run_tasks(_tasks(plan, left), executor, plan.blank.retries, done)
+    fits = Fits(names, found, folder, lambda executor: _run(plan, executor))
+    if not whole:
+        warn_user(
+            "the executor broke, and not all fits were made: call fits.resume(executor=) with a new one"
+        )
+    if counts["failed"]:
+        warn_user(f"{counts['failed']} of {len(left)} fits failed: read fits.failures")
+    if counts["warned"]:
+        warn_user(f"{counts['warned']} of {len(left)} fits gave warnings: read fits.warnings")
+    return fits
+
+
+def _tasks(plan: Plan, left: list[str]) -> tuple[Iterator[Task], Iterator[Task]]:
+    """One item of every bucket, and the rest, a bucket after another; data are cut out when a task is asked for.
+
+    Buckets are those of all fits, also where only some are left: the same programs make the same fits.
+    """
+    keys = dict(zip(plan.fits, keys_of(plan.key, [*plan.fits]), strict=True))
+    wanted = {*left}
+    buckets = {bucket: [name for name in names if name in wanted] for bucket, names in _buckets(plan).items()}
+    size = max(1, min(DATA_SETS, len(left) // TASKS))
+
+    def task(bucket: Bucket, names: list[str]) -> Task:
+        named = [(name, *plan.fits[name]) for name in names]
+        items = tuple(
+            Item(name, plan.data[item], keys[name], plan.models[model]) for name, item, model in named
+        )
+        return plan.blank._replace(items=items, bucket=bucket)
+
+    first = (task(bucket, names[:1]) for bucket, names in buckets.items() if names)
+    rest = (
+        task(bucket, names[start : start + size])
+        for bucket, names in buckets.items()
+        for start in range(1, len(names), size)
+    )
+    return first, rest
+
+
+def _buckets(plan: Plan) -> dict[Bucket, list[str]]:
+    """Names of the fits that share compiled programs, by model and shape."""
+    blank, buckets = plan.blank, dict[Bucket, list[str]]()
+    small: dict[str, dict[str, tuple[int, int]]] = {}
+    of_item: dict[str, list[tuple[str, str]]] = {}
+    for name, (item, model) in plan.fits.items():
+        of_item.setdefault(item, []).append((name, model))
+    for item, fits in of_item.items():
+        data = plan.data[item]
+        for name, model in fits:
+            if blank.function is None and is_small(plan.models[model], data, blank.method, blank.settings):
+                small.setdefault(model, {})[name] = data.num_sequences, max(int(np.max(data.lengths)), 1)
+            else:
+                buckets.setdefault(Bucket(model, shape_in_words(data), None, 0), []).append(name)
+    for model, sizes in small.items():
+        shapes = shapes_of([*sizes.values()], plan.max_waste)
+        counts = collections.Counter(shapes)
+        for name, shape in zip(sizes, shapes, strict=True):
+            together = shape if counts[shape] >= FEWEST else None
+            buckets.setdefault(Bucket(model, str(shape), together, counts[shape]), []).append(name)
+    return buckets

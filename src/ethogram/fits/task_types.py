@@ -1,0 +1,103 @@
+"""Tasks of many fits as they are sent to workers, and what comes back."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax import Array
+
+from ethogram.models.printing import short_repr
+
+__all__ = ["Bucket", "Failure", "Item", "Outcome", "Task", "key_of", "said_of"]
+
+
+@short_repr
+class Failure(NamedTuple):
+    """A fit that raised an error; it has no estimates.
+
+    Attributes
+    ----------
+    name : of the item.
+    error : its type and message.
+    traceback : where it was raised; empty where a process ended without a word.
+    """
+
+    name: str
+    error: str
+    traceback: str
+
+
+class Item(NamedTuple):
+    """One fit to be done: the name of its result, data, the words of its key, and a model or None for a function."""
+
+    name: str
+    data: Any
+    key: np.ndarray
+    model: Any
+
+
+class Bucket(NamedTuple):
+    """Items that share compiled programs, which a worker drops before it takes those of another bucket.
+
+    Attributes
+    ----------
+    model, words : name of the model, and what the data have in common.
+    shape : padded sequences and steps of fits that go side by side; None for fits one by one.
+    size : how many such fits there are.
+    """
+
+    model: str
+    words: str
+    shape: tuple[int, int] | None
+    size: int
+
+
+class Task(NamedTuple):
+    """Items that a worker fits in one call; made of arrays, model objects and strings, which pickle.
+
+    Attributes
+    ----------
+    items : of one bucket.
+    function : ``"module:name"`` of a function of key and data, or None for models.
+    method, settings : of `ethogram.fit`.
+    impl : of the keys.
+    bucket : of the items.
+    retries : further tries after an error that is not one of input.
+    packs : whether results are the bytes of files.
+    driver : where the call was made; elsewhere they are always.
+    config : settings of JAX by name.
+    """
+
+    items: tuple[Item, ...]
+    function: str | None
+    method: str
+    settings: dict[str, Any]
+    impl: str
+    bucket: Bucket
+    retries: int
+    packs: bool
+    driver: tuple[str, int]
+    config: dict[str, Any]
+
+
+class Outcome(NamedTuple):
+    """What came of an item: a result, packed where it was made in another process, or a failure."""
+
+    name: str
+    result: Any
+    warnings: tuple[str, ...]
+
+
+def key_of(task: Task, item: Item) -> Array:
+    """The typed key of an item."""
+    return jax.random.wrap_key_data(jax.device_put(item.key), impl=task.impl)
+
+
+def said_of(noted: Sequence[warnings.WarningMessage]) -> tuple[str, ...]:
+    """Texts of warnings that are for users, each once."""
+    kinds = UserWarning, RuntimeWarning
+    return tuple(dict.fromkeys(str(each.message) for each in noted if issubclass(each.category, kinds)))
