@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from typing import Any
 
@@ -82,7 +83,7 @@ def fit(key: Array, model: Any, data: Any = None, method: str = "auto", **settin
     result = jax.block_until_ready(result)
     result = in_order(result, data)
     seconds = time.perf_counter() - begin
-    code = call_as_code(key, model, data, name, settings)
+    code = functools.partial(call_as_code, key, model, data, name, settings)
     if name == "imitate":
         data = result.data  # which the role model has observed
     return Fit(model, data, name, reason, result, seconds, key_draws, code=code)

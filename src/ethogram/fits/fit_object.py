@@ -46,7 +46,6 @@ class Fit:
     result : what the algorithm returned: a `ConjugateResult`, a `SampledPosterior`, an
         `ImitationResult`, a `RewardFit`, a `MaxEntropyFit` or a `MarginalMAPResult`.
     seconds : of wall time, with compilation.
-    code : the call of `ethogram.fit` as Python; empty where there was none.
     """
 
     def __init__(
@@ -59,15 +58,26 @@ class Fit:
         seconds: float,
         key: Array,
         names: Mapping[int, str] | None = None,
-        code: str = "",
+        code: str | Callable[[], str] = "",
     ) -> None:
         self.model, self.data, self.method, self.method_reason = model, data, method, method_reason
-        self.result, self.seconds, self.code = result, seconds, code
+        self.result, self.seconds, self._code = result, seconds, code
         self._key, self._system, self._names = key, system_of(model, result), dict(names or {})
         self._paths: dict[int, np.ndarray] = {}  # of its own data, the last number of draws only
 
     def __repr__(self) -> str:
         return f"Fit({type(self.model).__name__}, method={self.method!r}, {self.seconds:.1f} s)"
+
+    @property
+    def code(self) -> str:
+        """The call of `ethogram.fit` as Python, written when it is read; empty where there was none."""
+        if callable(self._code):
+            self._code = self._code()
+        return self._code
+
+    @code.setter
+    def code(self, code: str) -> None:
+        self._code = code
 
     @property
     def has_draws(self) -> bool:
