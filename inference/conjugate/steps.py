@@ -43,8 +43,9 @@ MANY = 2**12
 """Steps of a fit by stochastic or damped steps, over all its restarts."""
 
 PLACES, SMALL_STEPS, SMALL_BLOCKS = 8, 2**10, 2**8
-"""Restarts that a CPU handles together where data have at most so many padded steps, and the blocks of a restart so many
-numbers: calls of operations then take longer than their work. Always as many, so that any number shares a program."""
+"""Restarts that a CPU handles together where data have at most so many padded steps, and the blocks of a restart so
+many numbers: calls of operations then take longer than their work. Always as many, so that any number of restarts
+shares a program."""
 
 LARGEST = 2**24
 """Maximum size of the blocks of restarts that an accelerator handles together; an iteration needs several times it."""
