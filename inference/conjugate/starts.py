@@ -12,7 +12,7 @@ from jax import Array
 from ethogram.models.conjugate_model import ConjugateModel, overrides
 from ethogram.models.families.exponential_family import ConjugateBlock, natural_step
 from ethogram.models.families.projection import constrain
-from ethogram.models.numpy_generator import numpy_generator
+from ethogram.models.numpy_generator import key_words
 from ethogram.models.quick_jit import quick_jit
 
 __all__ = ["KINDS", "continued_blocks", "start_blocks"]
@@ -68,7 +68,11 @@ def start_blocks(
     parts = []
     if rough:
         more = () if number is None else (number,)
-        each = [model.start_statistics(numpy_generator(key, i), kinds[i], batches, *more) for i in rough]
+        words = key_words(key)
+        each = [
+            model.start_statistics(np.random.default_rng([*words, i]), kinds[i], batches, *more)
+            for i in rough
+        ]
         parts.append(_updated(prior, jax.tree.map(lambda *x: np.stack(x).astype(dtype), *each)))
     if drawn:
         keys = jax.random.split(key, restarts)[np.asarray(drawn)]

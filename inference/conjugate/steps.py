@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from ethogram.inference.conjugate.padded_shapes import num_steps_of
 from ethogram.models.conjugate_model import group_size
 from ethogram.models.families.exponential_family import ConjugateBlock, expected_statistics
 from ethogram.models.families.projection import choose, constrain
@@ -42,6 +43,11 @@ CALLS, RESTARTS = 2**9, 8
 MANY = 2**12
 """Steps of a fit by stochastic or damped steps, over all its restarts."""
 
+PLACES, SMALL_STEPS, SMALL_BLOCKS = 8, 2**10, 2**8
+"""Restarts that a CPU handles together where data have at most so many padded steps, and the blocks of a restart so
+many numbers: calls of operations then take longer than their work. Always as many, so that any number of restarts
+shares a program."""
+
 LARGEST = 2**24
 """Maximum size of the blocks of restarts that an accelerator handles together; an iteration needs several times it."""
 
@@ -59,15 +65,16 @@ def size_of(elbo: Any, frames: Any) -> Any:
     return abs(elbo).clip(frames)
 
 
-def restart_slices(blocks: Any) -> list[slice]:
+def restart_slices(blocks: Any, places: int = 1) -> list[slice]:
     """Slices, of one size, of the restarts that are vectorised together: on an accelerator as many as fit.
 
-    On a CPU one by one: its caches hold one restart, and those that have converged cost nothing.
+    On a CPU `places`; one by one in all but small data: its caches hold one restart, and those that have converged cost
+    nothing.
     """
     leaves = jax.tree.leaves(blocks)
     restarts = leaves[0].shape[0]
     if jax.default_backend() == "cpu":
-        return [slice(number, number + 1) for number in range(restarts)]
+        return [slice(start, start + places) for start in range(0, restarts, places)]
     each = sum(leaf.size for leaf in leaves) // restarts
     size = min(max(LARGEST // max(each, 1), 1), restarts)
     while restarts % size:
@@ -133,9 +140,15 @@ def ascent_block(
     each = blocks, carried, active, latest, tol
     best = np.max(latest, where=np.isfinite(latest), initial=aim)
     settings = first, limit, frames, horizon
-    slices = restart_slices(blocks)
+    count, places = len(latest), 1
+    if _is_small(blocks, batches):
+        places = PLACES
+        each = _some(each, np.arange(-(-count // places) * places) % count)
+        each[2][count:] = False
+    slices = restart_slices(each[0], places)
     if len(slices) == 1:
-        return iterations_of(model, prior, batches, *each, best, *settings)
+        found = iterations_of(model, prior, batches, *each, best, *settings)
+        return found if places == 1 else _first(found, count)
     parts = []
     for part in slices:
         some = _some(each, part)
@@ -148,7 +161,20 @@ def ascent_block(
     done = max(int(part[-1]) for part in parts)
     # Slices that converged before the others repeat their final ELBO.
     traces = [np.where(np.arange(BLOCK)[:, None] < part[-1], part[4], part[3]) for part in parts]
-    return (*_joined([part[:4] for part in parts]), np.concatenate(traces, axis=1), done)
+    return _first((*_joined([part[:4] for part in parts]), np.concatenate(traces, axis=1), done), count)
+
+
+def _first(found, count):
+    """The first `count` restarts of what an ascent found, on the host."""
+    *by_restart, trace, done = jax.tree.map(np.asarray, found)
+    return (*jax.tree.map(lambda x: x[:count], by_restart), trace[:, :count], done)
+
+
+def _is_small(blocks, batches):
+    """Whether a CPU handles several restarts together."""
+    numbers = sum(leaf.size // len(leaf) for leaf in jax.tree.leaves(blocks))
+    steps = sum(len(jax.tree.leaves(batch)[0]) * num_steps_of(batch) for batch in batches)
+    return jax.default_backend() == "cpu" and numbers <= SMALL_BLOCKS and steps <= SMALL_STEPS
 
 
 def _iterations(*arguments):

@@ -70,7 +70,7 @@ from ethogram.models.intents.rows import (
 )
 from ethogram.models.intents.starts import label_statistics, start_statistics
 from ethogram.models.intents.stickiness import StickinessPrior, read_stickiness
-from ethogram.models.model_object import model_object, static_field
+from ethogram.models.model_object import computed_once, model_object, static_field
 from ethogram.models.printing import short_repr
 
 __all__ = ["AgentMarkov", "SimulatedAgent"]
@@ -248,6 +248,10 @@ class AgentMarkov(ConjugateModel):
 
         Rows over intents are given equal weights; in a fit they follow the weights.
         """
+        return {**self._prior()}
+
+    @computed_once
+    def _prior(self) -> dict[str, ConjugateBlock]:
         return updates.prior_given(self, updates.start_weights(self))
 
     def divergence(self, blocks: dict[str, ConjugateBlock], prior: Any = None) -> Float[Array, ""]:
@@ -462,8 +466,11 @@ class AgentMarkov(ConjugateModel):
         )
 
     def narrowed(self, number: int) -> AgentMarkov:
-        """The model with a smaller truncation; rows over intents do not depend on it."""
-        return dataclasses.replace(self, truncation=number)
+        """The model with a smaller truncation, the same at every call; rows over intents do not depend on it."""
+        kept = vars(self).setdefault("_narrowed_kept", {})
+        if number not in kept:
+            kept[number] = dataclasses.replace(self, truncation=number)
+        return kept[number]
 
     def start_statistics(
         self, rng: np.random.Generator, kind: str, batches: list[ChainData], number: int | None = None
