@@ -102,14 +102,15 @@ def label_statistics(model: Any, labels: list[np.ndarray], batches: list[ChainDa
 def _possible(model: Any, labels: list[np.ndarray], batches: list[ChainData]) -> list[np.ndarray]:
     """Labels that switch nowhere where the prior of the transitions allows no switch."""
     concentration = np.asarray(model.prior()["transition"].natural.concentration)
-    switches = ~np.eye(*concentration.shape[1:], dtype=bool)
-    never = ~(concentration[:, switches] > 0).any(axis=1)
+    count, entries = concentration.shape[1:]
+    switches = np.arange(count)[:, None] != np.arange(entries)
+    never = np.all(concentration[:, switches] == 0, axis=1)
     if not never.any():
         return labels
     row_pair, found = np.asarray(model.rows_carried().row_pair), []
     for intent, batch in zip(labels, batches, strict=True):
         free = np.ones(intent.shape, bool)
-        free[:, 1:] = ~never[row_pair[np.asarray(batch.rows)[:, :-1]]]
+        free[:, 1:] = np.logical_not(never[row_pair[np.asarray(batch.rows)[:, :-1]]])
         begins = np.maximum.accumulate(np.where(free, np.arange(intent.shape[1]), 0), axis=1)
         found.append(np.take_along_axis(intent, begins, axis=1))
     return found

@@ -41,6 +41,8 @@ examples:
     --time t --step 10min --features lon,lat --step-and-turn --out modes
   ethogram fit "tags/*.csv" --model roles --reader movebank --step 1h --snap
     --step-and-turn --num-roles 3 --out modes
+  ethogram fit tracks.csv --model roles --by animal --workers 4 --time t
+    --features x,y --num-roles 3 --out animals
   ethogram fit trips.csv --model choices --decision trip --option mode
     --chosen taken --features hours,price --out trips"""
 
@@ -157,6 +159,11 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--model", required=True, choices=tuple(NEEDED), metavar="MODEL", help="%(choices)s")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="output folder")
     parser.add_argument("--overwrite", action="store_true", help="replace the results in DIR")
+    parser.add_argument(
+        "--by", metavar="UNIT", help="one fit per unit: a column, agent, group, subject or sequence"
+    )
+    parser.add_argument("--workers", type=integer(1), metavar="N", help="processes of --by (this one)")
+    parser.add_argument("--dask", metavar="ADDRESS", help="scheduler of Dask that --by computes with")
     parser.add_argument("--method", default="auto", metavar="M", help="algorithm of ethogram.fit (auto)")
     parser.add_argument(
         "--setting",
@@ -192,8 +199,9 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         check_arguments(arguments)
         with importing():
+            from ethogram.commands.fit_many import fit_many
             from ethogram.commands.fit_results import fit_table
-        fit_table(arguments)
+        (fit_table if arguments.by is None else fit_many)(arguments)
     except (ImportError, TypeError, ValueError) as error:
         return refuse(error)
     return 0
@@ -216,6 +224,10 @@ def check_arguments(arguments: argparse.Namespace) -> None:
         if getattr(arguments, name) is None:
             raise ValueError(f"{flag(name)} is missing: {of} needs {', '.join(map(flag, needed))}")
     known = sorted({name for options in GROUPS.values() for name in options} - {*needed, *taken})
+    if arguments.by is None and (arguments.workers or arguments.dask):
+        raise ValueError("--workers and --dask spread many fits: give --by, such as --by agent")
+    if arguments.workers and arguments.dask:
+        raise ValueError("--workers and --dask are two ways to spread fits: give one")
     for name in known:
         if getattr(arguments, name) is not None:
             takes = ", ".join(map(flag, dict.fromkeys((*needed, *taken))))

@@ -27,7 +27,7 @@ from ethogram.models.data.trajectories import group_labels
 from ethogram.models.whole_files import replacing
 from ethogram.terminal import format_table
 
-__all__ = ["FILES", "fit_table"]
+__all__ = ["FILES", "fit_table", "settings_of", "warn_once"]
 
 FILES = (
     *("fit.ethogram", "fit.nc", "figure.png", "figure.pdf", "scores.png", "scores.pdf", "report.html"),
@@ -42,7 +42,7 @@ BEHAVIOUR = ("roles", "intents")
 def fit_table(arguments: argparse.Namespace) -> Fit:
     """The fit of a table; prints what was read, picked and found, and writes the results."""
     with warnings.catch_warnings():
-        warnings.showwarning = _once()
+        warnings.showwarning = warn_once()
         out = arguments.out
         before = [name for name in FILES if (out / name).exists()]
         if before and not arguments.overwrite:
@@ -50,7 +50,7 @@ def fit_table(arguments: argparse.Namespace) -> Fit:
                 f"--out {out} has {before[0]} of an earlier fit: choose another folder, or pass --overwrite"
             )
         read = read_models(arguments)
-        settings = _settings(read, arguments.method, dict(arguments.setting))
+        settings = settings_of(read, arguments.method, dict(arguments.setting))
         make_folder(out)
         print(about_data(read.data), flush=True)
         key = jax.random.key(arguments.seed)
@@ -91,7 +91,7 @@ def _in_hours(table: Any) -> Any:
     )
 
 
-def _once() -> Callable[..., None]:
+def warn_once() -> Callable[..., None]:
     """A printer of warnings, each in one line and once: figure, table and report warn of the same."""
     said: set[str] = set()
 
@@ -104,7 +104,7 @@ def _once() -> Callable[..., None]:
     return say
 
 
-def _settings(read: Program, method: str, settings: dict[str, Any]) -> dict[str, Any]:
+def settings_of(read: Program, method: str, settings: dict[str, Any]) -> dict[str, Any]:
     """Settings that a method of the model takes, with a progress bar where one can be seen."""
     model = read.make_model(read.sizes[0])
     methods = system_of(model).methods(model, read.data)

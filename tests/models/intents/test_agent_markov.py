@@ -8,7 +8,7 @@ import pytest
 
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.families.exponential_family import Dirichlet, expected_statistics
-from ethogram.models.intents import AgentMarkov
+from ethogram.models.intents import AgentMarkov, IntentConstraints
 
 S, A = 3, 2
 
@@ -230,3 +230,20 @@ def test_what_is_not_observed_or_padding_means_nothing(trace_oracle):
     one, other = (model.bind(x).arrange(x) for x in (hidden, missing))
     jax.tree.map(np.testing.assert_array_equal, one, other)
     np.testing.assert_array_equal(model.bind(hidden).entries(hidden).value[0], [0, -1, 1, -1, -1])
+
+
+def test_labels_switch_where_constraints_let_them():
+    """Each step is counted once, and none as a switch that is impossible; possible labels stay as they are."""
+    random = np.random.default_rng(3)
+    states, actions = random.integers(0, S, (1, 30)), random.integers(0, A, (1, 30))
+    data = Trajectories(None, states, actions, np.array([30]), np.ones((1, 30), bool))
+    labels, off = random.integers(0, 3, (1, 30)), ~np.eye(3, 4, dtype=bool)
+    counts = {}
+    for name, known in (("known", IntentConstraints.never_switch([0, 2])), ("free", None)):
+        model = AgentMarkov(S, A, 3, constraints=known, rows="all").bind(data)
+        found = model.label_statistics(random, [labels], [model.arrange(data)])
+        counts[name] = np.asarray(found["transition"].concentration)[:, off].reshape(S, A, -1).sum((1, 2))
+        assert np.asarray(found["transition"].concentration).sum() == 29
+    switches = np.bincount(states[0, :-1], np.diff(labels[0]) != 0, minlength=S)
+    np.testing.assert_array_equal(counts["free"], switches)
+    assert counts["known"][1] > 0 and not counts["known"][[0, 2]].any()

@@ -306,7 +306,7 @@ def test_a_folder_is_gone_on_with(items, tmp_path, monkeypatch):
         ethogram.map_fits(MODEL, few, key=jax.random.key(6), out=out, **SHORT)
     with pytest.raises(ValueError, match="other data of 'rat/1'"):
         ethogram.map_fits(MODEL, few | {"rat/1": tracks(0)}, key=KEY, out=out, **SHORT)
-    with pytest.raises(TypeError, match="call ethogram.map_fits with the same arguments"):
+    with pytest.raises(TypeError, match=r"call ethogram\.map_fits with the same arguments"):
         ethogram.load(out).resume()
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thesis.txt").write_text("")
