@@ -1,8 +1,9 @@
 r"""Posterior of the reward behind demonstrations: natural-gradient VI, Laplace's approximation, or the posterior mode.
 
 At the initial hyper-parameters the search takes Laplace's approximation, and improves it by natural-gradient steps
-(`gaussian_vi`); it does so at each value on the way to the mode of the hyper-parameters, from the Gaussian of the
-nearest value before, and at nodes around the mode, which are weighted by their ELBOs (`hyper_parameters`). The returned
+(`gaussian_vi`). That Gaussian is moved to the hyper-parameters where its ELBO is largest, and fitted again there, until
+it gains no more. At nodes around this mode, which are weighted by their ELBOs, the Gaussian of the nearest value is
+kept or takes a step, and is fitted anew only where a step gains or moves much (`hyper_parameters`). The returned
 ELBO is never below Laplace's on the same draws. Everything is computed in double precision.
 
 Dilkas (2019), "Variational inference for inverse reinforcement learning with Gaussian processes", section 3, for the
@@ -28,7 +29,7 @@ from ethogram.inference.rewards import gaussian_vi, hyper_parameters
 from ethogram.inference.rewards.blas_threads import one_blas_thread
 from ethogram.inference.rewards.gaussian_vi import BaseDraws
 from ethogram.inference.rewards.laplace import Gaussian, Laplace, laplace
-from ethogram.inference.rewards.levine import maximize_levine, takes_levine
+from ethogram.inference.rewards.levine import ROUGH, maximize_levine, takes_levine
 from ethogram.inference.rewards.node_fits import NodeFit, Progress, SearchState, Settings, node_fits
 from ethogram.inference.rewards.reward_posterior import METHODS, RewardFit, RewardPosterior, as_double
 from ethogram.inference.rewards.search_status import Status, advice
@@ -57,14 +58,14 @@ SHARED = 4.0
 """Tolerance at a value of the hyper-parameters, in units of `tol`: values share their draws, so that most of what a
 search leaves is common to all, and cancels in their weights and in the search for the mode."""
 
-OPTIMISING = 15
-"""Values that a search towards initial hyper-parameters visits, where there is no estimate of Levine's."""
+OPTIMISING = 5
+"""Gaussians that a search towards initial hyper-parameters fits, where there is no estimate of Levine's."""
 
 MIN_LOG_START = -8.0
 """Lower limit of the logarithm of an initial hyper-parameter; of a relevance, where its feature has a variance above 1,
 in units of one over that."""
 
-MIN_CHUNKS, MAX_CHUNKS = 4, 16
+MIN_CHUNKS, MAX_CHUNKS = 2, 16
 """Chunks of `num_evaluations` fresh draws for the ELBO that is reported: as many as bring its standard error down."""
 
 PRECISE = 1.0
@@ -228,23 +229,29 @@ def _fit_by_steps(
     active = np.zeros(0, int) if held else hyper_parameters.active_hypers(model, log_hyper)
     with Progress(progress_bar, save, state, single=not len(active)) as progress:
         fit_at = _fits_at(key_steps, model, counts, (log_hyper, first.q), fixed, active, settings, progress)
-        mode = hyper_parameters.find_mode(fit_at, log_hyper, active, 2 * settings.tol)
-        curvature = np.zeros((0, 0))
+
+        def moved(fit, place):
+            return gaussian_vi.moved_elbo(model, counts, fit.log_hyper, fit.q, place, fixed)
+
+        mode = hyper_parameters.find_mode(fit_at, moved, log_hyper, active, 2 * settings.tol)
+        fits, curvature = [fit_at(mode.log_hyper)], np.zeros((0, 0))
         if settings.hyper == "integrated":
-            curvature = hyper_parameters.curvature_at(fit_at, mode.log_hyper, active)
+            curvature = hyper_parameters.curvature_at(
+                lambda place: moved(fits[0], place)[1], mode.log_hyper, active
+            )
         finite = bool(np.isfinite(curvature).all())
         integrated = active if len(curvature) and finite else active[:0]
         nodes = hyper_parameters.integration_nodes(curvature if finite else np.zeros((0, 0)))
         places = np.repeat(mode.log_hyper[None], len(nodes.weights), axis=0)
         places[:, integrated] = nodes.around(mode.log_hyper[integrated])
-        fits = [fit_at(place) for place in places]
+        fits += [fit_at(place, moved=True) for place in places[1:]]
     at_mode = gaussian_vi.elbo(model, counts, mode.log_hyper, fits[0].q, fixed)
     error = standard_error(at_mode)
     chunks = num_chunks(error)
-    fresh = [_fresh_elbos(key_fresh, model, counts, fit.log_hyper, fit.q, settings, chunks) for fit in fits]
     approximation = first
     if not np.array_equal(mode.log_hyper, log_hyper):
         approximation = _laplace(key_modes, model, counts, mode.log_hyper, settings)
+    fresh = [_fresh_elbos(key_fresh, model, counts, fit.log_hyper, fit.q, settings, chunks) for fit in fits]
     of_laplace = _fresh_elbos(key_fresh, model, counts, mode.log_hyper, approximation.q, settings, chunks)
     gain = float(fresh[0].mean() - of_laplace.mean())
     if not gain >= 0:  # never below Laplace's approximation
@@ -281,18 +288,16 @@ def _fits_at(
     active: np.ndarray,
     settings: Settings,
     progress: Progress,
-) -> Callable[[np.ndarray], NodeFit]:
+) -> Callable[..., NodeFit]:
     """The best Gaussian at logarithms (hyper,). All have the same draws, those of `key` and the `fixed` ones."""
     tol = SHARED * settings.tol if len(active) else settings.tol
     return node_fits(
         first,
         lambda q, near, new: gaussian_vi.transport(model, q, near, new),
-        lambda log_hyper, q, state, callback: gaussian_vi.maximize_elbo(
+        lambda log_hyper, q, state, callback, moved=False: gaussian_vi.maximize_elbo(
             key, model, counts, log_hyper, q, fixed, num_steps=settings.num_steps, num_draws=settings.num_draws,
-            tol=tol, state=state, callback=callback,
+            tol=tol, moved=moved, state=state, callback=callback,
         ),
-        lambda log_hyper, q: gaussian_vi.evidence_gradient(model, counts, log_hyper, q, fixed),
-        len(active) > 0,
         progress,
     )  # fmt: skip
 
@@ -306,7 +311,7 @@ def initial_hypers(
     medians = hyper_parameters.prior_medians(model)
     many = "relevance" in medians and model.num_features > FEW_FEATURES
     if many and takes_levine(model):
-        levine = maximize_levine(key, model, counts.sum(0))
+        levine = maximize_levine(key, model, counts.sum(0), ROUGH)
         medians["relevance"] = np.log(np.maximum(levine.relevance, _least_relevance(model)))
         if "scale" in medians:
             medians["scale"] = np.log([levine.scale])
@@ -322,12 +327,14 @@ def initial_hypers(
     first = _laplace(key_modes, model, counts, joined, settings)
     everything = np.arange(len(joined))
     rough = settings._replace(num_steps=2 * MIN_KEPT, tol=1.0)
+    fixed = _base_draws(key_fixed, model, counts, settings)
     with Progress(False, lambda state: None, SearchState([], None), single=False) as progress:
-        fit_at = _fits_at(
-            key_steps, model, counts, (joined, first.q), _base_draws(key_fixed, model, counts, settings), everything,
-            rough, progress,
-        )  # fmt: skip
-        mode = hyper_parameters.find_mode(fit_at, joined, everything, 2 * rough.tol, OPTIMISING)
+        fit_at = _fits_at(key_steps, model, counts, (joined, first.q), fixed, everything, rough, progress)
+
+        def moved(fit, place):
+            return gaussian_vi.moved_elbo(model, counts, fit.log_hyper, fit.q, place, fixed)
+
+        mode = hyper_parameters.find_mode(fit_at, moved, joined, everything, 2 * rough.tol, OPTIMISING)
     least = {name: np.full(len(x), MIN_LOG_START) for name, x in medians.items()}
     least["relevance"] = np.log(_least_relevance(model))
     return np.maximum(mode.log_hyper, np.concatenate([*least.values()]))

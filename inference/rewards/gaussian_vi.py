@@ -20,6 +20,7 @@ the step.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -39,7 +40,7 @@ from ethogram.inference.rewards.laplace import (
     reward_map,
     work,
 )
-from ethogram.inference.rewards.vi_steps import VIState, init, run_steps
+from ethogram.inference.rewards.vi_steps import VIState, init, run_steps, settle
 from ethogram.models.numpy_generator import numpy_generator
 from ethogram.models.quick_jit import quick_jit
 from ethogram.models.rewards import kernel as reward_kernel
@@ -50,8 +51,8 @@ __all__ = [
     "base_draws",
     "divergence",
     "elbo",
-    "evidence_gradient",
     "maximize_elbo",
+    "moved_elbo",
     "natural_step",
     "rewards_at",
     "transport",
@@ -169,24 +170,23 @@ def transport(model: GPIRL, q: Gaussian, log_hyper: Any, new: Any) -> Gaussian:
 
 
 @quick_jit(calls=lambda *arguments: work(*arguments) // STEPS_PER_GRADIENT)
-@jax.grad
-def _evidence_gradient(
+@jax.value_and_grad
+def _moved_elbo(
     new: Array, model: GPIRL, counts: Array, log_hyper: Array, q: Gaussian, draws: BaseDraws
 ) -> Array:
     return jnp.mean(_elbo(model, counts, new, _transport(model, q, log_hyper, new, False), draws))
 
 
-def evidence_gradient(
-    model: GPIRL, counts: Any, log_hyper: Any, q: Gaussian, draws: BaseDraws
-) -> Float[np.ndarray, "hyper"]:
-    """Gradient of the mean ELBO in the logarithms of the hyper-parameters.
+def moved_elbo(
+    model: GPIRL, counts: Any, log_hyper: Any, q: Gaussian, new: np.ndarray, draws: BaseDraws
+) -> tuple[float, Float[np.ndarray, "hyper"]]:
+    """Mean ELBO at other logarithms of hyper-parameters of q that was moved there by `transport`, and its gradient.
 
-    The Gaussian moves along, as `transport` says: at the best q that adds nothing, and near it the error is of second
-    order.
+    It is a smooth function on given draws, and at the q that is best at `log_hyper` has the gradient of the largest
+    ELBO there.
     """
-    if not len(log_hyper):
-        return np.zeros(0)
-    return np.asarray(_evidence_gradient(np.asarray(log_hyper), model, counts, log_hyper, q, draws))
+    value, slope = _moved_elbo(new, model, counts, log_hyper, q, draws)
+    return float(value), np.asarray(slope)
 
 
 def maximize_elbo(
@@ -200,12 +200,14 @@ def maximize_elbo(
     num_steps: int,
     num_draws: int,
     tol: float,
+    moved: bool = False,
     state: VIState | None = None,
     callback: Callable[[VIState], None] = lambda state: None,
 ) -> VIState:
     """The state where the search has converged, or after `num_steps` steps; `callback` is called after each.
 
-    It begins at q, or goes on from a state, whose tolerance may have been another.
+    It begins at q, or goes on from a state, whose tolerance may have been another. A q that was moved from other
+    hyper-parameters, where it was the best, has converged if a step gains no more than `tol`.
     """
 
     def move(state, step_size):
@@ -215,4 +217,6 @@ def maximize_elbo(
 
     if state is None:
         state = init(q, elbo(model, counts, log_hyper, q, fixed))
+        if moved and (settled := settle(state, functools.partial(move, state), tol)):
+            return settled
     return run_steps(state, move, num_steps=num_steps, tol=tol, callback=callback)

@@ -6,8 +6,9 @@ At hyper-parameters :math:`\eta` the best Gaussian q(w | :math:`\eta`) has the E
           \ln p(D) \ge \ln \int p(\eta)\, e^{L(\eta)}\, d\eta .
 
 No factorisation of q is between w and the hyper-parameters, whose product the rewards are. The gradient of L at the
-best q is its partial derivative in :math:`\eta`, so that a quasi-Newton search finds the mode. The nodes lie around it
-in the directions of its curvature. In coordinates z in which the posterior has unit curvature at its mode,
+best q is its partial derivative in :math:`\eta`. Moved along with :math:`\eta`, one q has an ELBO that is smooth and
+touches L where it is the best, so that a quasi-Newton search finds the mode with few fits. The nodes lie around it in
+the directions of the curvature of that ELBO. In coordinates z in which the posterior has unit curvature at its mode,
 
 .. math:: \int f(\eta)\, d\eta \approx (2 \pi)^{m/2} \prod_i \sigma_i \sum_k w_k\, f(\eta_k)\, e^{|z_k|^2 / 2},
 
@@ -59,14 +60,17 @@ __all__ = [
 MAX_INTEGRATED = 4
 """Hyper-parameters that are integrated over, at most."""
 
+MAX_ROUNDS = 10
+"""Gaussians that the search for the mode may fit."""
+
 MAX_EVALUATIONS = 40
-"""Places that the search for the mode may visit."""
+"""Places to which each of them may be moved."""
+
+REACH = 2.0
+"""Farthest that a Gaussian is moved, in logarithms of hyper-parameters."""
 
 GRADIENT_TOL = 0.2
 """Largest entry of the gradient, in nats, at a mode; nodes around it need no better one."""
-
-LOOSE_GRADIENT_TOL = 1.0
-"""The same where the search for the mode ends for another reason."""
 
 DIFFERENCE = 0.3
 """Step of the central differences of gradients, in logarithms of hyper-parameters."""
@@ -191,49 +195,58 @@ class Mode(NamedTuple):
 
 def find_mode(
     fit_at: Callable[[np.ndarray], Any],
+    moved: Callable[[Any, np.ndarray], tuple[float, np.ndarray]],
     start: Float[np.ndarray, "hyper"],
     active: np.ndarray,
     tol: float,
-    max_evaluations: int = MAX_EVALUATIONS,
+    max_rounds: int = MAX_ROUNDS,
 ) -> Mode:
-    """Mode over the active hyper-parameters, by L-BFGS.
+    """Mode over the active hyper-parameters: Gaussians are fitted, and each is moved to where its ELBO is largest.
 
-    ``fit_at(log_hyper)`` has the ELBO ``elbo`` and its ``gradient`` (hyper,). Gains of an iteration below `tol` nats
-    end the search.
+    ``fit_at(log_hyper)`` has the best Gaussian there, with its `elbo`; ``moved(fit, log_hyper)`` is the ELBO, and its
+    gradient (hyper,), of that Gaussian moved elsewhere, a smooth function that L-BFGS maximises. Gains of a round below
+    `tol` nats end the search.
     """
     from scipy.optimize import minimize
 
-    first = fit_at(start)
-    trace = [first.elbo]
-    if not len(active):
-        return Mode(start, trace, True)
-
-    def at(x):
-        log_hyper = start.copy()
-        log_hyper[active] = x
-        return log_hyper
+    fit = fit_at(start)
+    trace = [fit.elbo]
+    converged = not len(active)
 
     def loss(x):
-        found = fit_at(at(x))
-        if not np.isfinite([found.elbo, *found.gradient]).all():
+        value, slope = moved(fit, _replaced(fit.log_hyper, active, x))
+        if not np.isfinite([value, *slope]).all():
             return NOT_FINITE, np.zeros(len(active))
-        trace.append(found.elbo)
-        return -found.elbo, -found.gradient[active]
+        return -value, -slope[active]
 
-    options = {"maxfun": max_evaluations, "ftol": tol / max(abs(first.elbo), 1.0), "gtol": GRADIENT_TOL}
-    found = minimize(loss, start[active], jac=True, method="L-BFGS-B", options=options)
-    steepest = float(np.max(np.abs(fit_at(at(found.x)).gradient[active])))
-    ended = found.fun < NOT_FINITE and (found.status == 0 or steepest <= LOOSE_GRADIENT_TOL)
-    return Mode(at(found.x), trace, bool(ended))
+    while not converged and len(trace) <= max_rounds and np.isfinite(fit.elbo):
+        here = fit.log_hyper[active]
+        bounds = np.column_stack([here - REACH, here + REACH])
+        options = {"maxfun": MAX_EVALUATIONS, "ftol": tol / 4 / max(abs(fit.elbo), 1.0), "gtol": GRADIENT_TOL}
+        found = minimize(loss, here, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+        converged = not -found.fun > fit.elbo + tol
+        if converged:
+            break
+        after = fit_at(_replaced(fit.log_hyper, active, found.x))
+        trace.append(after.elbo)
+        converged = not after.elbo > fit.elbo + tol
+        fit = after if after.elbo > fit.elbo else fit
+    return Mode(fit.log_hyper, trace, bool(converged))
+
+
+def _replaced(log_hyper: np.ndarray, active: np.ndarray, values: np.ndarray) -> np.ndarray:
+    changed = log_hyper.copy()
+    changed[active] = values
+    return changed
 
 
 def curvature_at(
-    fit_at: Callable[[np.ndarray], Any], mode: Float[np.ndarray, "hyper"], active: np.ndarray
+    gradient_at: Callable[[np.ndarray], np.ndarray], mode: Float[np.ndarray, "hyper"], active: np.ndarray
 ) -> Float[np.ndarray, "active active"]:
-    """Negative Hessian of the log posterior at the mode, by central differences of gradients."""
+    """Negative Hessian of the log posterior at the mode, by central differences of gradients (hyper,)."""
     columns = []
     for step in DIFFERENCE * np.eye(len(mode))[active]:
-        change = fit_at(mode + step).gradient - fit_at(mode - step).gradient
+        change = gradient_at(mode + step) - gradient_at(mode - step)
         columns.append(-change[active] / (2 * DIFFERENCE))
     return np.reshape(columns, (len(active), len(active)))
 

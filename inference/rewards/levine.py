@@ -37,10 +37,12 @@ from ethogram.models.rewards.gp_irl import GPIRL, reward_sites
 __all__ = ["LevineEstimate", "levine_map", "maximize_levine", "takes_levine"]
 
 INITIAL_SCALE = 5.0
-STARTS = 5
+FTOL = 1e-12
+"""Relative gain of an iteration that ends the search."""
 
-SCREENING_STEPS = 100
-"""Iterations from each start, before the best one is chosen."""
+THOROUGH, ROUGH = (5, 100, FTOL), (3, 30, 1e-6)
+"""Starts, iterations from each before the best one is chosen, and the relative gain that ends these; of an estimate
+that is a start itself they are fewer."""
 
 MAX_STEPS = 2000
 """Iterations to convergence, at most."""
@@ -148,32 +150,35 @@ def takes_levine(model: GPIRL) -> bool:
     return model.features.ndim == 2 and not isinstance(model.rationality, dist.Distribution)
 
 
-def maximize_levine(key: Array, model: GPIRL, counts: Any) -> LevineEstimate:
-    """The best of five starts, in double precision.
+def maximize_levine(
+    key: Array, model: GPIRL, counts: Any, search: tuple[int, int, float] = THOROUGH
+) -> LevineEstimate:
+    """The best of some starts, in double precision.
 
     It goes on once as it is and once from its rewards and the initial hyper-parameters; the better is continued to
-    convergence.
+    convergence. `search` has the number of starts, their iterations, and the relative gain that ends these.
     """
+    num_starts, screening_steps, ftol = search
     visited = np.asarray(counts).sum(1) > 0
     inducing = np.flatnonzero(visited) if model.inducing is None else np.asarray(model.inducing)
     # Features of large units would have no covariance at a relevance of 1, and no gradient.
     first = -np.log(np.append(1 / INITIAL_SCALE, np.maximum(np.var(np.asarray(model.points), axis=0), 1)))
-    draws = numpy_generator(key).uniform(size=(STARTS, len(inducing)))
+    draws = numpy_generator(key).uniform(size=(num_starts, len(inducing)))
 
-    def minimize(x, max_steps):
-        return _minimize(np.asarray(x, float), (model, inducing, counts), max_steps)
+    def minimize(x, max_steps=screening_steps, ftol=ftol):
+        return _minimize(np.asarray(x, float), (model, inducing, counts), max_steps, ftol)
 
-    best = min((minimize(np.append(u, first), SCREENING_STEPS) for u in draws), key=lambda one: one.fun)
-    again = minimize(np.append(best.x[: len(inducing)], first), SCREENING_STEPS)
-    best = min(minimize(best.x, SCREENING_STEPS), again, key=lambda one: one.fun)
-    found = minimize(best.x, MAX_STEPS)
+    best = min((minimize(np.append(u, first)) for u in draws), key=lambda one: one.fun)
+    again = minimize(np.append(best.x[: len(inducing)], first))
+    best = min(minimize(best.x), again, key=lambda one: one.fun)
+    found = minimize(best.x, MAX_STEPS, FTOL)
     u, log_hyper = np.split(found.x, [len(inducing)])
     reward = np.asarray(_reward(model, inducing, found.x)).reshape(model.features.shape[:-1])
     scale, relevance = float(np.exp(log_hyper[0])), np.exp(log_hyper[1:])
     return LevineEstimate(model, reward, u, inducing, scale, relevance, -float(found.fun), _is_flat(found))
 
 
-def _minimize(start: np.ndarray, task: tuple, max_steps: int) -> Any:
+def _minimize(start: np.ndarray, task: tuple, max_steps: int, ftol: float) -> Any:
     from scipy.optimize import minimize
 
     def loss(x):
@@ -183,12 +188,14 @@ def _minimize(start: np.ndarray, task: tuple, max_steps: int) -> Any:
         return float(value), np.asarray(gradient, float)
 
     options = {"maxiter": max_steps, "maxfun": 2 * max_steps, "maxcor": 20, "gtol": 1e-6}
-    found = minimize(loss, start, jac=True, method="L-BFGS-B", options=options | {"ftol": 1e-12})
+    found = minimize(loss, start, jac=True, method="L-BFGS-B", options=options | {"ftol": ftol})
     if found.fun >= NOT_FINITE:
         raise FloatingPointError(
             "Levine's objective is not finite where its search starts: check the scale of the features"
         )
-    if found.success and not _is_flat(found):  # of many demonstrations, the smallest relative step is much
+    if (
+        found.success and ftol == FTOL and not _is_flat(found)
+    ):  # of many demonstrations, the smallest relative step is much
         found = minimize(loss, found.x, jac=True, method="L-BFGS-B", options=options | {"ftol": 0.0})
     return found
 

@@ -64,8 +64,9 @@ class MaxEntropyFit(NamedTuple):
 
     Attributes
     ----------
-    weights : w (feature,); the reward itself where there are no features.
-    reward : X w, (state,) or (state, action).
+    weights : w (feature,).
+    reward : X w less its mean, (state,) or (state, action), so that single precision keeps its digits where features
+        are far from zero; the weights where there are no features.
     policy : (state, action), soft-optimal for it. With ``horizon="trace"`` the policy by step, averaged with the
         expected visits of the fitted agent from the first states of the traces; a plain average where it never is.
     log_likelihood : at the end, without the penalty: in nats over an infinite horizon, else the bracket above per step.
@@ -146,8 +147,8 @@ def fit_max_entropy(
     scaled, scale = (None, np.ones(mdp.num_states)) if table is None else _scaled(table)
     with jax.enable_x64(True):
         found = _fitted(mdp, data, scaled, penalty / scale**2, num_steps)
-    weights = found.weights / scale
-    found = found._replace(weights=weights, reward=weights if table is None else table @ weights)
+    reward = found.weights if scaled is None else scaled @ found.weights
+    found = found._replace(weights=found.weights / scale, reward=reward)
     if not found.converged:
         warn_user(
             f"the search has not converged after {len(found.trace) - 1} evaluations: the largest entry of the gradient "

@@ -32,7 +32,6 @@ class NodeFit(NamedTuple):
     log_hyper: Any  # (hyper,)
     q: Any  # a Gaussian, of switching rewards with their chain
     elbo: float  # with the log prior density of the hyper-parameters
-    gradient: Any  # (hyper,), of `elbo`
     status: str
     steps: int
     trace: list[float]
@@ -95,23 +94,20 @@ def node_fits(
     first: tuple[np.ndarray, Any],
     transport: Callable[[Any, np.ndarray, np.ndarray], Any],
     maximize: Callable[..., VIState],
-    gradient: Callable[[np.ndarray, Any], np.ndarray],
-    with_gradients: bool,
     progress: Progress,
-) -> Callable[[np.ndarray], NodeFit]:
+) -> Callable[..., NodeFit]:
     """The best q at logarithms (hyper,), from that of the nearest ones before.
 
     Parameters
     ----------
     first : logarithms and q before any other.
     transport : of q, its logarithms and others, the q to begin with there.
-    maximize : of logarithms, the q to begin with, the state of an interrupted search or None, and what is called after
-        each step; the state at the end.
-    gradient : of logarithms and the best q there, of the ELBO by the logarithms; computed `with_gradients`.
+    maximize : of logarithms, the q to begin with, the state of an interrupted search or None, what is called after
+        each step, and further arguments of the function that is returned; the state at the end.
     """
     visited = {fit.log_hyper.tobytes(): fit for fit in progress.fits}
 
-    def fit_at(log_hyper: np.ndarray) -> NodeFit:
+    def fit_at(log_hyper: np.ndarray, **settings: Any) -> NodeFit:
         place = np.ascontiguousarray(log_hyper, float).tobytes()
         if place in visited:
             return visited[place]
@@ -119,11 +115,10 @@ def node_fits(
         near, q = min(reversed(known), key=lambda one: np.sum((one[0] - log_hyper) ** 2))
         if not np.array_equal(near, log_hyper):
             q = transport(q, near, log_hyper)
-        found = maximize(log_hyper, q, progress.take_running(), progress.after_step)
-        slope = gradient(log_hyper, found.best) if with_gradients else np.zeros(len(log_hyper))
+        found = maximize(log_hyper, q, progress.take_running(), progress.after_step, **settings)
         fit = NodeFit(
-            np.array(log_hyper, float), found.best, found.best_elbo, slope, found.status, found.steps, found.trace
-        )  # fmt: skip
+            np.array(log_hyper, float), found.best, found.best_elbo, found.status, found.steps, found.trace
+        )
         visited[place] = fit
         progress.after_fit(fit)
         return fit

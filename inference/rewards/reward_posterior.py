@@ -157,8 +157,22 @@ class RewardPosterior:
         storage.write(path, {"posterior": self})
 
 
+class _Fields(NamedTuple):
+    posterior: RewardPosterior
+    elbo: float
+    elbo_se: float
+    laplace_elbo: float
+    trace: Float[np.ndarray, "evaluation"]
+    objective: float
+    status: str
+    steps: int
+    white_share: float
+    search_se: float = float("nan")
+    restart_elbos: Float[np.ndarray, "restart"] = np.zeros(0)
+
+
 @short_repr
-class RewardFit(NamedTuple):
+class RewardFit(_Fields):
     """Result of `fit_reward`, or of `fit_switching`.
 
     Attributes
@@ -179,17 +193,12 @@ class RewardFit(NamedTuple):
     restart_elbos : (restart,) ELBOs of the starts of switching rewards after some steps, on the same draws.
     """
 
-    posterior: RewardPosterior
-    elbo: float
-    elbo_se: float
-    laplace_elbo: float
-    trace: Float[np.ndarray, "evaluation"]
-    objective: float
-    status: str
-    steps: int
-    white_share: float
-    search_se: float = float("nan")
-    restart_elbos: Float[np.ndarray, "restart"] = np.zeros(0)
+    __slots__ = ()
+    status: Status
+
+    def __new__(cls, *args: Any, **fields: Any) -> RewardFit:
+        given = super().__new__(cls, *args, **fields)
+        return given._replace(status=Status(given.status))  # files hold its value
 
     @property
     def converged(self) -> bool:
@@ -199,7 +208,7 @@ class RewardFit(NamedTuple):
     @property
     def reason(self) -> str:
         """Why the search has not converged; empty where it has."""
-        return Status(self.status).sentence
+        return self.status.sentence
 
     def draws_for_export(self, key: Array, num_draws: int) -> Draws:
         """Independent draws from q in one chain, with the ELBO trace."""

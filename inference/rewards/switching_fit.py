@@ -46,7 +46,7 @@ from ethogram.inference.rewards.fit_reward import (
 )
 from ethogram.inference.rewards.gaussian_vi import BaseDraws
 from ethogram.inference.rewards.laplace import CALLS, Gaussian, laplace
-from ethogram.inference.rewards.node_fits import Progress, SearchState, Settings, node_fits
+from ethogram.inference.rewards.node_fits import NodeFit, Progress, SearchState, Settings, node_fits
 from ethogram.inference.rewards.reward_posterior import RewardFit, RewardPosterior, as_double
 from ethogram.inference.rewards.search_status import Status
 from ethogram.inference.rewards.vi_steps import VIState, init, run_steps, standard_error
@@ -163,10 +163,13 @@ class SwitchingTask(NamedTuple):
         moved = gaussian_vi.transport(self.model.base, Gaussian(*q[:2]), log_hyper, new)
         return q._replace(mean=moved.mean, root=moved.root)
 
-    def gradient(self, log_hyper: Any, q: SwitchingGaussian) -> np.ndarray:
-        """Gradient of the ELBO in the logarithms of the hyper-parameters; that of the best q(z) is zero."""
-        rewards = Gaussian(*q[:2])
-        return gaussian_vi.evidence_gradient(self.model.base, q.counts, log_hyper, rewards, self.fixed)
+    def moved(self, fit: NodeFit, log_hyper: np.ndarray) -> tuple[float, np.ndarray]:
+        """ELBO of the Gaussians of a fit moved to other hyper-parameters, its q(z) held, and its gradient."""
+        given = self.model.base, fit.q.counts, fit.log_hyper, Gaussian(*fit.q[:2])
+        here, there = (
+            gaussian_vi.moved_elbo(*given, place, self.fixed) for place in (fit.log_hyper, log_hyper)
+        )
+        return fit.elbo + there[0] - here[0], there[1]
 
     def fresh_elbos(self, key: Array, log_hyper: Any, q: SwitchingGaussian, chunks: int) -> np.ndarray:
         """ELBOs at antithetic draws, of the q(z) that is optimal on the fixed ones."""
@@ -301,8 +304,8 @@ def _fit(
 
     with Progress(progress_bar, save_search, state.search, single=held) as progress:
         first = (log_hyper, best.q)
-        fit_at = node_fits(first, task.transport, maximize, task.gradient, len(active) > 0, progress)
-        mode = hyper_parameters.find_mode(fit_at, log_hyper, active, 2 * settings.tol)
+        fit_at = node_fits(first, task.transport, maximize, progress)
+        mode = hyper_parameters.find_mode(fit_at, task.moved, log_hyper, active, 2 * settings.tol)
         fit = fit_at(mode.log_hyper)
     error = standard_error(task.settled(fit.log_hyper, fit.q[:2], fit.q[2:4])[1])
     fresh = task.fresh_elbos(key_fresh, fit.log_hyper, fit.q, num_chunks(error))

@@ -19,13 +19,16 @@ import numpy as np
 
 from ethogram.inference.rewards.search_status import Status
 
-__all__ = ["VIState", "convergence_status", "init", "run_steps", "standard_error", "step"]
+__all__ = ["VIState", "convergence_status", "init", "run_steps", "settle", "standard_error", "step"]
 
 HALVINGS = 6
 """Sizes that are tried for a step, each half of the one before."""
 
 MOST_LOST = 1.0
 """Nats that a step may lose at most, however noisy the difference: a q that is too wide has a noisy ELBO."""
+
+MOST_MOVED = 0.25
+"""KL divergence in nats of half a step, up to which a q that was moved from other hyper-parameters may be kept."""
 
 MIN_KEPT = 2
 """Fewest steps whose gain is judged, and before which the step counter does not wait."""
@@ -56,6 +59,17 @@ def init(q: Any, at_draws: np.ndarray) -> VIState:
     """The state before the first step, with the ELBO at each of the draws on which ELBOs are compared."""
     first = float(at_draws.mean())
     return VIState(q, q, first, [first], [at_draws], 0, 0, 1.0, np.inf, Status.TOO_FEW_STEPS)
+
+
+def settle(state: VIState, move: Callable[[float], tuple[Any, np.ndarray]], tol: float) -> VIState | None:
+    """The better of the first q and q after one step, of size one half; None where that gains or moves much."""
+    after, at_draws = move(0.5)
+    gain = float(at_draws.mean()) - state.best_elbo
+    if not (gain <= tol and _divergence(state.q, after) <= MOST_MOVED):
+        return None
+    if gain > 0:
+        state = init(after, at_draws)
+    return state._replace(steps=1, status=Status.CONVERGED)
 
 
 def step(state: VIState, move: Callable[[float], tuple[Any, np.ndarray]], tol: float) -> VIState:

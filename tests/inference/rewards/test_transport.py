@@ -11,7 +11,7 @@ import pytest
 
 from ethogram.domains import small_mdps
 from ethogram.inference.rewards.fit_reward import fit_reward
-from ethogram.inference.rewards.gaussian_vi import BaseDraws, _transport, elbo, evidence_gradient
+from ethogram.inference.rewards.gaussian_vi import BaseDraws, _transport, elbo, moved_elbo
 from ethogram.inference.rewards.laplace import Gaussian
 from ethogram.models.mdps.mdp import MDP
 from ethogram.models.mdps.values import soft_values
@@ -81,13 +81,15 @@ def test_hyper_parameters_move_by_the_gradient_of_the_bound_of_the_moved_gaussia
     draws = BaseDraws(random.normal(size=(32, 1, 3)), None)
     log_hyper = np.array([1.4, 0.3])
     q = Gaussian(random.normal(size=(1, 3)), root[None])
-    found = evidence_gradient(model, counts, log_hyper, q, draws)
+    new = log_hyper + np.array([0.3, -0.2])
+    level, found = moved_elbo(model, counts, log_hyper, q, new, draws)
 
     def value(new):
         return elbo(model, counts, new, moved(model, q, log_hyper, new, False), draws).mean()
 
+    np.testing.assert_allclose(level, value(new), rtol=1e-10)
     for i, step in enumerate(1e-4 * np.eye(2)):
-        slope = (value(log_hyper + step) - value(log_hyper - step)) / 2e-4
+        slope = (value(new + step) - value(new - step)) / 2e-4
         np.testing.assert_allclose(found[i], slope, rtol=1e-5, atol=1e-6)
 
 
