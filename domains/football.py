@@ -5,7 +5,6 @@ of one team's possession; its sequences are the ten outfield players of one team
 the ten in each frame, turned so that the team attacks towards +x and its left side is +y.
 """
 
-import os
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,20 +37,13 @@ class FootballPlays(NamedTuple):
     position: tuple[str, ...]
 
 
-def load(
-    team: str = "home",
-    hz: int = 5,
-    role: str = "defence",
-    path: str | os.PathLike[str] | None = None,
-) -> FootballPlays:
+def load(team: str = "home", role: str = "defence") -> FootballPlays:
     """Plays in which a team defends or attacks: its outfield players about their centroid, in metres.
 
     Parameters
     ----------
     team : "home" or "away".
-    hz : frames a second, 5 as recorded or 1 for every fifth frame of a play.
     role : "defence" takes the plays in which the other team has the ball, "attack" those with the ball.
-    path : an npz file with the members of the embedded one, which is the default.
 
     Returns
     -------
@@ -65,14 +57,8 @@ def load(
     """
     require_one_of("team", team, SIDES)
     require_one_of("role", role, ("defence", "attack"))
-    if hz not in (1, FRAMES_PER_SECOND):
-        raise ValueError(
-            f"hz is {hz}: the tracking has {FRAMES_PER_SECOND} frames a second; give 5, or 1 to subsample"
-        )
     keys = ("xy", "team", "player", "position", "formation_place", "sequences")
-    own = ("football", "football_5hz.npz", keys)
-    parts = archive.embedded(*own) if path is None else archive.read(path, keys)
-    xy, side, player, position, place, spells = parts
+    xy, side, player, position, place, spells = archive.embedded("football", "football_5hz.npz", keys)
     outfield = (side == SIDES.index(team)) & (place != GOALKEEPER)
     metres = xy[:, outfield].astype(float) * (1 if team == "home" else -1)
     metres -= metres.mean(axis=1, keepdims=True)
@@ -81,7 +67,7 @@ def load(
     plays = [metres[first:end] for first, end, _ in spells[with_ball == (role == "attack")]]
     num_agents = int(outfield.sum())
     data = Trajectories.from_list(
-        [play[:: FRAMES_PER_SECOND // hz, agent] for play in plays for agent in range(num_agents)],
+        [play[:, agent] for play in plays for agent in range(num_agents)],
         agent=np.tile(np.arange(num_agents), len(plays)),
         group=np.repeat(np.arange(len(plays)), num_agents),
         metadata=Metadata(
@@ -89,7 +75,7 @@ def load(
             feature_names=("x", "y"),
             feature_units=("m", "m"),
             time_unit="s",
-            frame_rate=float(hz),
+            frame_rate=float(FRAMES_PER_SECOND),
             agent_names=tuple(str(label) for label in player[outfield]),
         ),
         codes=True,

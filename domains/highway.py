@@ -34,17 +34,25 @@ import jax
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from ethogram.models.arguments import require_integer, require_number
+from ethogram.models.arguments import (
+    read_array,
+    require,
+    require_integer,
+    require_key,
+    require_kind,
+    require_number,
+)
 from ethogram.models.data.trajectories import Metadata
 from ethogram.models.intents import IntentAgent, Rollout, roll_out
 
 __all__ = [
-    "ACTION_NAMES", "NUM_ACTIONS", "NUM_STATES", "HighwayState", "random_region", "simulate", "state_number",
+    "ACTION_NAMES", "NUM_ACTIONS", "NUM_STATES", "SHAPE", "HighwayState", "random_region", "simulate",
     "state_parts", "transitions", "true_agent",
 ]  # fmt: skip
 
 NUM_LANES, NUM_GAPS = 4, 5
 SHAPE = (NUM_LANES, NUM_GAPS, NUM_GAPS, 2)
+"""Values of each part of a state; the number of a state is ``np.ravel_multi_index(parts, SHAPE)``."""
 NUM_STATES = 200
 ACTION_NAMES = ("left", "stay", "right")
 NUM_ACTIONS = 3
@@ -66,29 +74,18 @@ class HighwayState(NamedTuple):
     racing_flag: Int[np.ndarray, "..."]
 
 
-def state_number(lane: Any, gap_1: Any, gap_2: Any, racing_flag: Any) -> Int[np.ndarray, "..."]:
-    """Index of a state, ``((lane * 5 + gap_1) * 5 + gap_2) * 2 + racing_flag``.
-
-    Parameters
-    ----------
-    lane, gap_1, gap_2, racing_flag : integers or arrays of them that broadcast, as in `HighwayState`.
+def state_parts(state: Any) -> HighwayState:
+    """Lane, gaps and flag of state numbers.
 
     Examples
     --------
-    >>> int(state_number(1, 4, 0, 1)), int(state_parts(91).gap_1)
-    (91, 4)
+    >>> [int(part) for part in state_parts(91)]
+    [1, 4, 0, 1]
     """
-    parts = HighwayState(*(np.asarray(part) for part in (lane, gap_1, gap_2, racing_flag)))
-    for name, part, size in zip(HighwayState._fields, parts, SHAPE, strict=True):
-        _check_integers(name, part, size)
-    return np.asarray(np.ravel_multi_index(np.broadcast_arrays(*parts), SHAPE))
-
-
-def state_parts(state: Any) -> HighwayState:
-    """Lane, gaps and flag of state indices: the inverse of `state_number`."""
-    numbers = np.asarray(state)
-    _check_integers("state", numbers, NUM_STATES)
-    return HighwayState(*(np.asarray(part) for part in np.unravel_index(numbers, SHAPE)))
+    numbers = read_array("state", state)
+    require_kind("state", numbers, "iu", f"give integers from 0 to {NUM_STATES - 1}")
+    require((numbers >= 0) & (numbers < NUM_STATES), "state", numbers, f": give 0 to {NUM_STATES - 1}")
+    return HighwayState(*map(np.asarray, np.unravel_index(numbers, SHAPE)))
 
 
 def transitions(p_fast: float | int = 0.9) -> Float[np.ndarray, "state action next"]:
@@ -141,10 +138,12 @@ def simulate(
     length : steps of a trace, each with its state and action.
     p_fast, eps : as in `transitions` and `true_agent`.
     """
+    require_key(key)
     require_integer("num_traces", num_traces, 1)
     require_integer("length", length, 1)
     key_first, key_walk = jax.random.split(key)
-    starts = state_number(*np.ix_([1, 2], range(NUM_GAPS), range(NUM_GAPS), [0])).ravel()
+    parts = state_parts(np.arange(NUM_STATES))
+    starts = np.flatnonzero(np.isin(parts.lane, (1, 2)) & (parts.racing_flag == 0))
     first_states = starts[np.asarray(jax.random.randint(key_first, (num_traces,), 0, len(starts)))]
     rollout = roll_out(key_walk, true_agent(eps), transitions(p_fast), first_states, length)
     metadata = Metadata(name="Highway", action_names=ACTION_NAMES, time_unit="step")
@@ -158,6 +157,7 @@ def random_region(key: Array) -> Bool[np.ndarray, "state"]:
     ----------
     key : a typed key.
     """
+    require_key(key)
     parts = state_parts(np.arange(NUM_STATES))
     quiet = np.flatnonzero(~_racing(parts) & ~_level(parts))
     region = np.zeros(NUM_STATES, bool)
@@ -194,9 +194,3 @@ def _racing(parts: HighwayState) -> np.ndarray:
 def _level(parts: HighwayState) -> np.ndarray:
     """Whether the police is level with the car of its own lane."""
     return ((parts.lane == 1) & (parts.gap_1 == 0)) | ((parts.lane == 2) & (parts.gap_2 == 0))
-
-
-def _check_integers(name: str, values: np.ndarray, size: int) -> None:
-    """Raise ValueError unless all values are integers from 0 to ``size - 1``."""
-    if values.dtype.kind not in "iu" or (values.size and (values.min() < 0 or values.max() >= size)):
-        raise ValueError(f"{name} must be integers from 0 to {size - 1}, not {values}")

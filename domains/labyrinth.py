@@ -28,6 +28,7 @@ from jaxtyping import Float, Int
 from numpy.typing import ArrayLike
 
 from ethogram.domains.data import archive
+from ethogram.models.arguments import read_array, require, require_integer, require_key
 from ethogram.models.data.trajectories import Metadata, Trajectories
 
 __all__ = [
@@ -128,20 +129,13 @@ def maze_occupancy(
     colour : of the discs.
     min_visits : number of visits from which a node has an arrow; with fewer the policy is close to its prior.
     """
-    steps = np.asarray(visits, float)
-    if steps.shape != (NUM_NODES,) or not steps.sum() > 0 or steps.min() < 0:
-        raise ValueError(
-            f"visits has shape {steps.shape} and sum {steps.sum():g}: give ({NUM_NODES},) non-negative "
-            "numbers, not all 0"
-        )
+    steps = _read_visits(visits)
+    moves = None if policy is None else _read_policy(policy)
     axes = draw_maze(ax)
     places = node_positions()
     share = steps / steps.sum()
     axes.scatter(*places.T, s=LARGEST * share, color=[colour], alpha=0.75, linewidth=0, zorder=2)
-    if policy is not None:
-        moves = np.asarray(policy, float)
-        if moves.shape != (NUM_NODES, NUM_ACTIONS):
-            raise ValueError(f"policy has shape {moves.shape}, not ({NUM_NODES}, {NUM_ACTIONS})")
+    if moves is not None:
         _draw_moves(axes, places, moves, np.flatnonzero(steps >= min_visits))
     mark: dict[str, Any] = {"linestyle": "", "markersize": 13, "markeredgecolor": "white", "zorder": 4}
     home = np.array([0, places[HOME, 1]])
@@ -180,7 +174,7 @@ def where_moves_lead(policy: ArrayLike, visits: ArrayLike) -> tuple[float, float
     policy : (node, action) probabilities.
     visits : (node,) steps at each node.
     """
-    action, steps = np.asarray(policy).argmax(-1), np.asarray(visits, float)
+    action, steps = _read_policy(policy).argmax(-1), _read_visits(visits)
     after = next_state()[np.arange(NUM_NODES), action]
     out = action[HOME] == ACTION_NAMES.index("out right")
     place, end = np.arange(NUM_NODES), np.zeros(NUM_NODES, int)
@@ -194,6 +188,9 @@ def where_moves_lead(policy: ArrayLike, visits: ArrayLike) -> tuple[float, float
 
 def draw_windows(key: jax.Array, num_train: int, num_test: int) -> tuple[Trajectories, Trajectories]:
     """Disjoint training and test windows of the mice, at least 1 of each, drawn at random."""
+    require_key(key)
+    require_integer("num_train", num_train)
+    require_integer("num_test", num_test)
     data, count = load(), num_train + num_test
     if min(num_train, num_test) < 1 or count > data.num_sequences:
         raise ValueError(
@@ -210,6 +207,32 @@ def typical_window(probability: ArrayLike) -> int:
 
     The probability (sequence, time, intent) is zero beyond each length.
     """
-    held = np.asarray(probability, float).sum(1)
+    given = read_array("probability", probability, 3).astype(float)
+    held = given.sum(1)
+    if not held.sum() > 0 or not np.isfinite(held).all() or given.min() < 0:
+        raise ValueError(
+            f"probability has shape {given.shape} and sum {held.sum():g}: give (sequence, time, intent), finite, not "
+            "negative, and not all 0"
+        )
     share = held / np.maximum(held.sum(-1, keepdims=True), 1)
     return int(np.argmin(((share - held.sum(0) / held.sum()) ** 2).sum(-1)))
+
+
+def _read_visits(visits: ArrayLike) -> np.ndarray:
+    """Checked steps (node,) at each node."""
+    steps = read_array("visits", visits).astype(float)
+    if steps.shape != (NUM_NODES,) or not 0 < steps.sum() < np.inf or steps.min() < 0:
+        raise ValueError(
+            f"visits has shape {steps.shape} and sum {steps.sum():g}: give ({NUM_NODES},) non-negative numbers, not "
+            "all 0"
+        )
+    return steps
+
+
+def _read_policy(policy: ArrayLike) -> np.ndarray:
+    """Checked probabilities (node, action) of the moves."""
+    moves = read_array("policy", policy).astype(float)
+    if moves.shape != (NUM_NODES, NUM_ACTIONS):
+        raise ValueError(f"policy has shape {moves.shape}, not ({NUM_NODES}, {NUM_ACTIONS})")
+    require(np.isfinite(moves).all(1), "policy", moves, ": give finite probabilities")
+    return moves

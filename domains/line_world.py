@@ -16,7 +16,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Bool
 
-from ethogram.models.arguments import require_integer
+from ethogram.models.arguments import require_integer, require_key
 from ethogram.models.data.trajectories import Metadata
 from ethogram.models.intents import IntentAgent, Rollout, roll_out
 
@@ -60,6 +60,7 @@ def simulate(key: Array, num_traces: int = 5, length: int = 20) -> Rollout:
     >>> rollout.data.states.shape, rollout.intents.shape
     ((5, 20), (5, 20))
     """
+    require_key(key)
     require_integer("num_traces", num_traces, 1)
     require_integer("length", length, 1)
     key_first, key_walk = jax.random.split(key)
@@ -78,6 +79,7 @@ def random_region(key: Array) -> Bool[np.ndarray, "cell"]:
     ----------
     key : a typed key.
     """
+    require_key(key)
     first, last = np.sort(np.asarray(jax.random.randint(key, (2,), 1, NUM_CELLS - 1)))
     cells = np.arange(NUM_CELLS)
     return (first <= cells) & (cells <= last)

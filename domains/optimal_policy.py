@@ -53,6 +53,8 @@ class OptimalPolicy:
     """
 
     def __init__(self, problem: PlanningProblem):
+        if not isinstance(problem, PlanningProblem):
+            raise TypeError(f"problem is {type(problem).__name__}: expected a PlanningProblem")
         self.problem = problem
         count = len(problem.fluents)
         if any("=" in name for name in problem.fluents):
@@ -92,9 +94,10 @@ class OptimalPolicy:
 
     def sample_action(self, state: Mapping[str, Any]) -> dict[str, bool]:
         """The best actions in a state, by name."""
+        number = self._number(self.problem.encode_state(state))
         now = self._chosen[min(self.step, len(self._chosen) - 1)]
         self.step += 1
-        return self.problem.decode_action(self._actions[now[self._number(self.problem.encode_state(state))]])
+        return self.problem.decode_action(self._actions[now[number]])
 
     def _number(self, state: np.ndarray) -> int:
         return int((state > 0.5) @ self._bits)

@@ -24,7 +24,15 @@ import numpyro.distributions as dist
 from jaxtyping import Array, Bool, Float, Int
 
 from ethogram.domains.data import archive
-from ethogram.models.arguments import read_reals, require, require_integer, require_key, require_number
+from ethogram.models.arguments import (
+    read_array,
+    read_reals,
+    require,
+    require_integer,
+    require_key,
+    require_number,
+    warn_user,
+)
 from ethogram.models.choices.decisions import Decisions
 from ethogram.models.data.trajectories import Metadata
 from ethogram.models.mdps.demonstrations import count_log_likelihood
@@ -107,13 +115,17 @@ def mdp(increments: Any = INCREMENTS, *, discount: float | int = DISCOUNT) -> MD
     >>> print((100 * mdp().probability(5, [0, 0, 0, 1], [5, 6, 7, 1])).round())
     [39. 60.  1. 60.]
     """
-    counts = np.asarray(increments)
+    counts = read_array("increments", increments)
     if counts.dtype.kind not in "iuf" or counts.ndim != 1 or not 0 < len(counts) <= NUM_BINS:
         raise TypeError(
             f"increments is {increments!r}: pass numbers for 0, 1, 2, ... bins, at most {NUM_BINS}"
         )
     if not np.isfinite(counts).all() or (counts < 0).any() or not counts.sum() > 0:
         raise ValueError(f"increments is {increments!r}: pass nonnegative numbers with a positive sum")
+    if not counts[1:].any():
+        warn_user(
+            f"increments is {increments!r}: mileage never advances; pass counts of increments of 0, 1, 2, ... bins"
+        )
     keep, bins = np.zeros((NUM_BINS, NUM_BINS)), np.arange(NUM_BINS)
     for step, share in enumerate(counts / counts.sum()):
         np.add.at(keep, (bins, np.minimum(bins + step, NUM_BINS - 1)), share)

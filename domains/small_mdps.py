@@ -1,4 +1,4 @@
-r"""Small MDPs: three states, a clique, a random chain with a noisy agent, and two boards of gymnasium's toy text.
+r"""Small MDPs: three states, a clique, a random chain with a noisy agent, and the frozen lake of gymnasium.
 
 *Three states* and a *clique* of ten: action a of a state leads to the a-th of the other states, in their order, and the
 only feature of a state is its number. Dilkas (2019), "Variational inference for inverse reinforcement learning with
@@ -11,11 +11,9 @@ Markov decision processes", section 5.1. The paper gives neither transitions nor
 2500, with which choices are nearly deterministic and mostly separated: the default here is 16.
 
 *Frozen lake*: from the start S over frozen cells F to the goal G, with reward 1 on reaching it; episodes end there and
-in holes H. On slippery ice a move goes in its direction with probability 1/3, and to either side with 1/3 each. *Cliff
-walking*: every move costs 1. A move onto the cliff C costs 100 and leads back to the start S; episodes end at the goal
-G. Cells of the cliff are unreachable states. A move off a board leaves the agent where it is. Cell (row, column) is
-state ``row * columns + column``, rows counted downwards. The rules are those of gymnasium 1.4 (Towers et al., 2024),
-whose cliff is that of Sutton and Barto (2018), example 6.6.
+in holes H. On slippery ice a move goes in its direction with probability 1/3, and to either side with 1/3 each. A move
+off the board leaves the agent where it is. Cell (row, column) is state ``row * columns + column``, rows counted
+downwards. The rules are those of gymnasium 1.4 (Towers et al., 2024).
 
 Terminal states are absorbing, with reward zero and one action. The soft value includes the entropy of actions: with
 all four a terminal state would be worth :math:`\ln 4 / (1 - \gamma)`, 27.7 at a discount of 0.95, about as much as
@@ -28,7 +26,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import jax
@@ -37,23 +35,21 @@ import numpy as np
 from jax import Array, lax
 from jaxtyping import Bool, Float, Int
 
-from ethogram.models.arguments import require_integer, require_number, require_one_of
+from ethogram.models.arguments import as_list, require_flag, require_integer, require_number, require_one_of
 from ethogram.models.choices.decisions import Decisions
 from ethogram.models.data.trajectories import Metadata, Trajectories
 from ethogram.models.mdps.mdp import MDP
 
 __all__ = [
-    "CLIFF", "CLIFF_ACTIONS", "LAKE", "LAKE_ACTIONS", "STATE_NAMES", "TextWorld", "ToyChain", "cliff_walking", "clique",
-    "clique_demonstrations", "frozen_lake", "three_state", "three_state_demonstrations", "toy_chain",
+    "LAKE", "LAKE_ACTIONS", "STATE_NAMES", "FrozenLake", "ToyChain", "clique", "clique_demonstrations", "frozen_lake",
+    "three_state", "three_state_demonstrations", "toy_chain",
 ]  # fmt: skip
 
 STATE_NAMES = ("s1", "s2", "s3")
 LAKE = ("SFFF", "FHFH", "FFFH", "HFFG")
 LAKE_ACTIONS = ("left", "down", "right", "up")
-CLIFF = ("............", "............", "............", "SCCCCCCCCCCG")
-CLIFF_ACTIONS = ("up", "right", "down", "left")
-MOVES = {"left": (0, -1), "down": (1, 0), "right": (0, 1), "up": (-1, 0)}
-"""Rows down and columns right of each move."""
+LAKE_MOVES = np.array([[0, -1], [1, 0], [0, 1], [-1, 0]])
+"""Rows down and columns right of each action."""
 
 
 def three_state(discount: float | int = 0.9) -> MDP:
@@ -179,8 +175,8 @@ def toy_chain(
     return ToyChain(mdp, values, states, Decisions.from_mdp(mdp, states, actions))
 
 
-class TextWorld(NamedTuple):
-    """An environment with its reward.
+class FrozenLake(NamedTuple):
+    """A lake with its reward.
 
     Attributes
     ----------
@@ -195,8 +191,8 @@ class TextWorld(NamedTuple):
 
 
 def frozen_lake(
-    board: Sequence[str] = LAKE, *, slippery: bool = True, discount: float | int = 0.95
-) -> TextWorld:
+    board: Iterable[str] = LAKE, *, slippery: bool = True, discount: float | int = 0.95
+) -> FrozenLake:
     """A lake, with actions left, down, right and up.
 
     Parameters
@@ -211,39 +207,31 @@ def frozen_lake(
     >>> np.asarray(lake.reward[14], float).round(2).tolist(), np.flatnonzero(lake.terminal).tolist()
     ([0.0, 0.33, 0.33, 0.33], [5, 7, 11, 12, 15])
     """
-    if (
-        not board
-        or len({*map(len, board)}) != 1
-        or "S" not in "".join(board)
-        or {*"".join(board)} - {*"SFHG"}
-    ):
+    require_flag("slippery", slippery)
+    rows = as_list("board", board, "one string per row")
+    letters = "".join(row if isinstance(row, str) else "?" for row in rows)
+    if "S" not in letters or {*letters} - {*"SFHG"} or len({*map(len, rows)}) != 1:
         raise ValueError(
             f"board is {board!r}: give rows of equal length of the letters S, F, H and G, with an S"
         )
+    shape, cells = np.array([len(rows), len(rows[0])]), np.array(list(letters))
+    place = np.stack(np.unravel_index(np.arange(cells.size), shape), -1)
+    after = np.clip(place[:, None] + LAKE_MOVES, 0, shape - 1)
+    reached = np.ravel_multi_index(tuple(np.moveaxis(after, -1, 0)), shape)
+    terminal = np.isin(cells, ["H", "G"])
     turns = (-1, 0, 1) if slippery else (0,)  # within LAKE_ACTIONS
 
-    def happens(cells: np.ndarray, reached: np.ndarray, action: int) -> list[tuple[float, int, float]]:
-        ends = [int(reached[(action + turn) % len(reached)]) for turn in turns]
-        return [(1 / len(turns), end, float(cells[end] == "G")) for end in ends]
+    def happens(state: int, action: int) -> list[tuple[float, int, float, bool]]:
+        """Probability, next state, reward, and whether the episode ends."""
+        if terminal[state]:
+            return [(1.0, state, 0.0, True)]
+        ends = [int(reached[state, (action + turn) % len(LAKE_ACTIONS)]) for turn in turns]
+        return [(1 / len(turns), end, float(cells[end] == "G"), bool(terminal[end])) for end in ends]
 
-    return _text_world(board, LAKE_ACTIONS, "HG", happens, discount)
-
-
-def cliff_walking(*, discount: float | int = 0.95) -> TextWorld:
-    """The board of 4 x 12 cells with a cliff along its lower edge, with actions up, right, down and left.
-
-    Examples
-    --------
-    >>> cliff = cliff_walking()
-    >>> int(cliff.mdp.start.argmax()), cliff.reward[36].tolist()
-    (36, [-1.0, -100.0, -1.0, -1.0])
-    """
-
-    def happens(cells: np.ndarray, reached: np.ndarray, action: int) -> list[tuple[float, int, float]]:
-        falls = cells[reached[action]] == "C"
-        return [(1.0, int((cells == "S").argmax()), -100.0) if falls else (1.0, int(reached[action]), -1.0)]
-
-    return _text_world(CLIFF, CLIFF_ACTIONS, "G", happens, discount)
+    table = [[happens(state, action) for action in range(len(LAKE_ACTIONS))] for state in range(cells.size)]
+    start = (cells == "S") / (cells == "S").sum()
+    mdp, reward = MDP.from_gymnasium(table, discount=discount, start=start, action_names=LAKE_ACTIONS)
+    return FrozenLake(mdp, np.asarray(reward), terminal)
 
 
 def _each_to_every_other(feature: np.ndarray, discount: float | int, **names: tuple[str, ...]) -> MDP:
@@ -279,33 +267,3 @@ def _chain_of_choices(
 
     _, (states, actions) = lax.scan(decide, first, jax.random.split(key_steps, num_decisions))
     return table, values, states, actions
-
-
-def _text_world(
-    board: Sequence[str],
-    actions: Sequence[str],
-    ends: str,
-    happens: Callable[[np.ndarray, np.ndarray, int], list[tuple[float, int, float]]],
-    discount: float | int,
-) -> TextWorld:
-    """World of a board on which episodes end in cells of the letters `ends`.
-
-    `happens(cells, reached, action)` lists (probability, next state, reward) of an action, given the letters of all
-    cells and the neighbouring cell of each action, which is the cell itself at the edge.
-    """
-    shape, cells = np.array([len(board), len(board[0])]), np.array(list("".join(board)))
-    place = np.stack(np.unravel_index(np.arange(cells.size), shape), -1)
-    after = np.clip(place[:, None] + np.array([MOVES[name] for name in actions]), 0, shape - 1)
-    reached = np.ravel_multi_index(tuple(np.moveaxis(after, -1, 0)), shape)
-    terminal = np.isin(cells, list(ends))
-    table = [
-        [
-            [(1.0, state, 0.0, True)] if terminal[state]
-            else [(*each, bool(terminal[each[1]])) for each in happens(cells, reached[state], action)]
-            for action in range(len(actions))
-        ]
-        for state in range(cells.size)
-    ]  # fmt: skip
-    start = (cells == "S") / (cells == "S").sum()
-    mdp, reward = MDP.from_gymnasium(table, discount=discount, start=start, action_names=actions)
-    return TextWorld(mdp, np.asarray(reward), terminal)

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from ethogram.models.arguments import as_list, require_integer, require_number
+from ethogram.models.arguments import read_array, require_integer, require_number
 from ethogram.models.planning import ExpressionGraph, PlanningProblem, compile_program, limited_actions
 
 __all__ = ["sysadmin"]
@@ -49,12 +49,12 @@ def sysadmin(
     if connections is None:
         ring = [(i, (i + 1) % num_computers) for i in range(num_computers) if num_computers > 1]
         connections = {*ring, *((b, a) for a, b in ring)}
+    into: list[set[int]] = [set() for _ in range(num_computers)]
     if not isinstance(connections, Iterable):
         raise TypeError(f"connections is {connections!r}: give pairs of numbers")
-    into: list[set[int]] = [set() for _ in range(num_computers)]
     for pair in connections:
-        both = as_list("connections", pair, "two computers") if not isinstance(pair, str) else []
-        if len(both) != 2 or both[0] == both[1] or not all(each in range(num_computers) for each in both):
+        both = read_array("connections", pair)
+        if both.shape != (2,) or not set(both.tolist()) <= set(range(num_computers)) or both[0] == both[1]:
             raise ValueError(f"connections has {pair!r}: expected two numbers from 0 to {num_computers - 1}")
         into[int(both[1])].add(int(both[0]))
     graph = ExpressionGraph()

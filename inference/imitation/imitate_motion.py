@@ -29,9 +29,9 @@ from ethogram.inference.imitation.motion import (
     Scenes,
     by_role,
     centred_plays,
-    check_scenes,
     new_recurrent,
     num_features,
+    read_scenes,
     recurrent_step,
     roll_motion,
 )
@@ -185,8 +185,9 @@ def imitate_motion(
         require_integer(name, count, 1)
     rate = require_number("learning_rate", learning_rate, above=0)
     decay = require_number("weight_decay", weight_decay, 0)
-    check_scenes(scenes)
+    scenes = read_scenes(scenes)
     num_agents = scenes.positions.shape[2]
+    num_features(features, num_agents, scenes.context.shape[2])
     if roles == "learned":
         if model is None:
             raise ValueError("model is None: roles='learned' needs a RoleHMM, or a fit of one")
@@ -279,7 +280,7 @@ def _one_stage(run: MotionRun, state: MotionState, number: int) -> MotionState:
     if not all(np.isfinite(x).all() for x in (loss, *parameters.values())):
         raise ValueError(
             f"the loss of horizon {horizon} is {loss[-1]} after {len(loss)} steps, or parameters are not finite: "
-            "give a smaller learning_rate"
+            "give a smaller learning_rate, or features that are finite"
         )
     state = state._replace(
         horizons=run.horizons[:number],
@@ -407,7 +408,8 @@ def fit_linear_motion(
     A large `ridge`, which is above 0, gives constant velocity. `weight` of a role in a play is 1 where None. `features`
     are as of `roll_motion`.
     """
-    check_scenes(scenes)
+    scenes = read_scenes(scenes)
+    num_features(features, scenes.positions.shape[2], scenes.context.shape[2])
     ridge = require_number("ridge", ridge, above=0)
     if weight is not None:
         weight, expected = read_array("weight", weight), scenes.positions.shape[::2]
@@ -417,8 +419,11 @@ def fit_linear_motion(
             raise ValueError("weight must be finite, and not negative")
     seen, change = (np.asarray(x, float) for x in _one_step(scenes, features))
     num_plays, num_times, num_roles, width = seen.shape
-    inside = (np.arange(num_times) + 2 < np.asarray(scenes.lengths)[:, None]).astype(float)
+    inside = np.arange(num_times) + 2 < np.asarray(scenes.lengths)[:, None]
+    for play, time, role, _ in np.argwhere(inside[..., None, None] & ~np.isfinite(seen))[:1]:
+        raise ValueError(f"features of role {role} in play {play} at time {time + 1} are not finite")
     share = inside[..., None] * (np.ones((num_plays, num_roles)) if weight is None else weight)[:, None]
+    seen = np.where(inside[..., None, None], seen, 0)
     design = np.concatenate([seen, np.ones((*seen.shape[:-1], 1))], axis=-1)
     penalty = ridge * np.eye(width + 1)
     gram = np.einsum("ptrf,ptr,ptrg->rfg", design, share, design) + penalty

@@ -17,7 +17,7 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float, Int
 
-from ethogram.models.arguments import is_concrete
+from ethogram.models.arguments import is_concrete, read_array, require_kind
 from ethogram.models.data.trajectories import Metadata, Trajectories
 from ethogram.models.printing import short_repr
 
@@ -27,10 +27,11 @@ __all__ = [
     "Scenes",
     "by_role",
     "centred_plays",
-    "check_scenes",
     "constant_velocity",
     "linear_step",
     "new_recurrent",
+    "num_features",
+    "read_scenes",
     "recurrent_step",
     "roll_motion",
     "stay_still",
@@ -78,23 +79,26 @@ class RolledMotion(NamedTuple):
     counted: Array
 
 
-def check_scenes(scenes: Any) -> None:
-    """Raise ValueError or TypeError unless scenes have consistent shapes and, where not traced, finite numbers."""
+def read_scenes(scenes: Any) -> Scenes:
+    """Scenes of arrays: a ValueError or TypeError unless shapes agree and numbers, where not traced, are finite."""
     if not isinstance(scenes, Scenes):
         raise TypeError(f"scenes is {type(scenes).__name__}: give Scenes(positions, context, lengths)")
+    if not any(isinstance(part, jax.Array) for part in scenes):
+        parts = zip(Scenes._fields, scenes, strict=True)
+        scenes = Scenes(*(read_array(f"scenes.{name}", part) for name, part in parts))
     positions, context, lengths = map(np.shape, scenes)
     if len(positions) != 4 or positions[3] != 2 or len(context) != 4 or context[3] != 2:
         raise ValueError(
             f"scenes have positions {positions} and context {context}: give (play, time, agent, 2) and "
             "(play, time, object, 2)"
         )
-    if context[:2] != positions[:2] or lengths != positions[:1] or not positions[0]:
+    if context[:2] != positions[:2] or lengths != positions[:1] or not positions[0] * positions[2]:
         raise ValueError(
             f"scenes have positions {positions}, context {context} and lengths {lengths}: give the same plays and "
-            "times, one play at least"
+            "times, one play and one agent at least"
         )
     if not is_concrete(*scenes):
-        return
+        return scenes
     frames = np.asarray(scenes.lengths)
     if frames.dtype.kind not in "iu":
         raise TypeError(f"scenes.lengths has dtype {frames.dtype}: give integers")
@@ -102,8 +106,10 @@ def check_scenes(scenes: Any) -> None:
         raise ValueError(f"scenes.lengths is in {frames.min()}..{frames.max()}: give 2 to {positions[1]}")
     for name in ("positions", "context"):
         array = np.asarray(getattr(scenes, name))
+        require_kind(f"scenes.{name}", array, "iuf", "give real numbers")
         if not np.isfinite(array).all():
             raise ValueError(f"scenes.{name}{np.argwhere(~np.isfinite(array))[0].tolist()} is not finite")
+    return scenes
 
 
 def by_role(scenes: Scenes, play: np.ndarray, role: np.ndarray) -> Scenes:
@@ -111,7 +117,9 @@ def by_role(scenes: Scenes, play: np.ndarray, role: np.ndarray) -> Scenes:
 
     A ValueError where a row of `role` is no permutation.
     """
-    play, role = np.asarray(play), np.asarray(role)
+    scenes, play, role = read_scenes(scenes), read_array("play", play, 1), read_array("role", role)
+    if play.dtype.kind not in "iu" or not np.isin(play, np.arange(len(scenes.positions))).all():
+        raise ValueError(f"play is {play}: give numbers of plays, 0 to {len(scenes.positions) - 1}")
     expected = (len(play), scenes.positions.shape[2])
     if role.shape != expected:
         raise ValueError(f"role has shape {role.shape}: give {expected}, (assignment, agent)")
@@ -127,6 +135,7 @@ def centred_plays(scenes: Scenes, metadata: Metadata | None = None) -> Trajector
 
     `group` is the play.
     """
+    scenes = read_scenes(scenes)
     positions, lengths = np.asarray(scenes.positions, float), np.asarray(scenes.lengths)
     num_plays, num_times, num_agents, _ = positions.shape
     inside = np.arange(num_times) < lengths[:, None]
@@ -178,9 +187,13 @@ def recurrent_step(parameters: Any, memory: Array, features: Array, velocity: Ar
 
 
 def num_features(features: MotionFeatures, num_roles: int, num_objects: int) -> int:
-    """Number of features of each role."""
-    agents, objects = jnp.zeros((num_roles, 2)), jnp.zeros((num_objects, 2))
-    return jax.eval_shape(features, agents, agents, objects, objects).shape[1]
+    """Number of features of each role; a ValueError unless features are one array (role, feature)."""
+    agents, objects = (jax.ShapeDtypeStruct((count, 2), float) for count in (num_roles, num_objects))
+    found = jax.eval_shape(features, agents, agents, objects, objects)
+    shape = getattr(found, "shape", None)
+    if shape is None or len(shape) != 2 or shape[0] != num_roles:
+        raise ValueError(f"features returned {shape or found}: give one array ({num_roles}, feature)")
+    return shape[1]
 
 
 def new_recurrent(key: Array, num_roles: int, num_features: int, num_units: int) -> dict[str, Array]:
@@ -225,8 +238,9 @@ def roll_motion(
     features : ``features(position, velocity, objects, object_velocity)`` of one play, arrays (role, 2) and (object, 2),
         returns what policies see (role, feature), such as ``football_scenes.motion_features``.
     """
-    check_scenes(scenes)
+    scenes = read_scenes(scenes)
     num_plays, num_steps, num_roles, _ = scenes.positions.shape
+    num_features(features, num_roles, scenes.context.shape[2])
     for name, number, least in (("horizon", horizon, 1), ("phase", phase, -np.inf)):
         if is_concrete(number) and (np.asarray(number).dtype.kind not in "iu" or np.any(number < least)):
             raise ValueError(
@@ -241,6 +255,8 @@ def roll_motion(
     for name, (array, expected) in shapes.items():
         if array is not None and np.shape(array) != expected:
             raise ValueError(f"{name} has shape {np.shape(array)}: give {expected}")
+        if array is not None and is_concrete(array) and not np.isfinite(array).all():
+            raise ValueError(f"{name}{np.argwhere(~np.isfinite(array))[0].tolist()} is not finite")
     for leaf in jax.tree.leaves(parameters):
         if np.shape(leaf)[:1] != (num_roles,):
             raise ValueError(f"parameters have shape {np.shape(leaf)}: give {num_roles} roles first")

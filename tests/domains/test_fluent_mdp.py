@@ -91,6 +91,15 @@ def test_large_problems_are_refused_before_they_are_written(count):
 def test_problems_that_cannot_be_solved_are_refused():
     with pytest.raises(ValueError, match="problem has 21 fluents: at most 20"):
         OptimalPolicy(sysadmin(21))
+    with pytest.raises(TypeError, match="problem is str: expected a PlanningProblem"):
+        OptimalPolicy("sysadmin")
+
+
+def test_a_state_that_is_refused_is_no_step_of_the_episode():
+    policy = OptimalPolicy(sysadmin(3, horizon=4))
+    with pytest.raises(ValueError, match="state has no fluent running___c1"):
+        policy.sample_action({})
+    assert policy.step == 0
 
 
 BUSY = """

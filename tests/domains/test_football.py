@@ -86,38 +86,16 @@ def test_line_up_faces_plus_x_with_its_left_at_plus_y(team, role):
         assert y[place.index(right)] < y[place.index(left)]
 
 
-def test_one_frame_a_second_keeps_every_fifth_frame():
-    fine, coarse = football.load("away"), football.load("away", hz=1)
-    assert coarse.data.metadata.frame_rate == 1.0
-    np.testing.assert_array_equal(coarse.data.lengths, -(-np.asarray(fine.data.lengths) // 5))
-    thinned = frames_by_play(fine)[:, :, ::5]
-    np.testing.assert_array_equal(frames_by_play(coarse), thinned[:, :, : coarse.data.lengths.max()])
-
-
 @pytest.mark.parametrize(
     "change, words",
     [
         ({"team": "ajax"}, "team must be 'home' or 'away', not 'ajax'"),
         ({"role": "midfield"}, "role must be 'defence' or 'attack', not 'midfield'"),
-        ({"hz": 25}, "hz is 25"),
     ],
 )
 def test_unknown_choices_are_named(change, words):
     with pytest.raises(ValueError, match=words):
         football.load(**change)
-
-
-def test_own_files_are_read_and_broken_ones_named(raw, tmp_path):
-    path = tmp_path / "match.npz"
-    np.savez(path, **raw)
-    mine, embedded = football.load(path=path), football.load()
-    np.testing.assert_array_equal(mine.data.observations, embedded.data.observations)
-    path.write_bytes(path.read_bytes()[:5000])
-    with pytest.raises(ValueError, match=r"match\.npz .*end is missing"):
-        football.load(path=path)
-    np.savez(path, xy=raw["xy"], team=raw["team"])
-    with pytest.raises(ValueError, match=r"match\.npz .*no array player"):
-        football.load(path=path)
 
 
 def test_lines_of_the_pitch_have_their_lengths():

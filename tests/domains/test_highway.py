@@ -67,13 +67,9 @@ def parts(rollout):
     return highway.state_parts(rollout.data.states)
 
 
-def test_numbers_and_parts_of_a_state_are_inverse():
+def test_parts_of_a_state_are_those_of_its_number():
     assert len(STATES) == highway.NUM_STATES == 200
-    for number, state in enumerate(STATES):
-        assert highway.state_number(*state) == number
-        assert tuple(highway.state_parts(number)) == state
-    np.testing.assert_array_equal(highway.state_number(*np.transpose(STATES)), np.arange(200))
-    np.testing.assert_array_equal(highway.state_number(1, [[3], [4]], [0, 2], 1), [[81, 85], [91, 95]])
+    np.testing.assert_array_equal(np.transpose(highway.state_parts(range(200))), STATES)
 
 
 @pytest.mark.parametrize("p_fast", [0.9, 0.25, 0, 1])
@@ -194,20 +190,20 @@ def test_settings_out_of_range_are_named(change, words):
 
 
 @pytest.mark.parametrize(
-    ("parts", "words"),
+    ("number", "error", "words"),
     [
-        ((4, 0, 0, 0), "lane must be integers from 0 to 3, not 4"),
-        ((1, -1, 0, 0), "gap_1 must be integers from 0 to 4, not -1"),
-        ((1, 0, [2, 5], 0), r"gap_2 must be .*, not \[2 5\]"),
-        ((1, 0, 0, 0.5), "racing_flag must be integers from 0 to 1, not 0.5"),
+        (-1, ValueError, "state is -1: give 0 to 199"),
+        ([3, 200], ValueError, r"state\[1\] is 200: give 0 to 199"),
+        (1.5, TypeError, "state has dtype float64: give integers"),
+        ([[1], [2, 3]], ValueError, "state has rows of different lengths"),
     ],
 )
-def test_states_that_do_not_exist_are_named(parts, words):
-    with pytest.raises(ValueError, match=words):
-        highway.state_number(*parts)
-
-
-@pytest.mark.parametrize("number", [-1, 200, 1.5])
-def test_numbers_of_no_state_are_named(number):
-    with pytest.raises(ValueError, match=f"state must be integers from 0 to 199, not {number}"):
+def test_numbers_of_no_state_are_named(number, error, words):
+    with pytest.raises(error, match=words):
         highway.state_parts(number)
+
+
+@pytest.mark.parametrize("draw", [highway.simulate, highway.random_region])
+def test_a_number_is_no_key(draw):
+    with pytest.raises(TypeError, match="key must be one typed key, not int"):
+        draw(0)

@@ -169,6 +169,46 @@ def test_visits_of_another_shape_are_refused():
         labyrinth.maze_occupancy(some_visits(), Figure().subplots(), policy=np.ones((127, 3)))
 
 
+KEY = jax.random.key(0)
+NAN, SOME = np.full((127, 4), np.nan), np.full((127, 4), 0.25)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "words"),
+    [
+        (
+            lambda: labyrinth.maze_occupancy(np.ones(127), policy=NAN),
+            ValueError,
+            r"policy\[0\] is .*give finite",
+        ),
+        (lambda: labyrinth.where_moves_lead(NAN, np.ones(127)), ValueError, r"policy\[0\] is .*give finite"),
+        (
+            lambda: labyrinth.where_moves_lead(SOME[:3], np.ones(127)),
+            ValueError,
+            r"policy has shape \(3, 4\)",
+        ),
+        (lambda: labyrinth.where_moves_lead(SOME, np.zeros(127)), ValueError, "not all 0"),
+        (
+            lambda: labyrinth.where_moves_lead(SOME, np.ones((2, 127))),
+            ValueError,
+            r"visits has shape \(2, 127\)",
+        ),
+        (lambda: labyrinth.typical_window(np.ones((3, 4))), ValueError, r"probability has shape \(3, 4\)"),
+        (
+            lambda: labyrinth.typical_window(np.full((3, 4, 2), np.nan)),
+            ValueError,
+            "probability has .* sum nan",
+        ),
+        (lambda: labyrinth.typical_window(np.zeros((0, 4, 2))), ValueError, "probability has .* sum 0"),
+        (lambda: labyrinth.draw_windows(KEY, 3.5, 2), TypeError, "num_train must be an integer, not 3.5"),
+        (lambda: labyrinth.draw_windows(0, 3, 2), TypeError, "key must be one typed key"),
+    ],
+)
+def test_what_is_no_maze_is_named(call, error, words):
+    with pytest.raises(error, match=words):
+        call()
+
+
 def test_moves_lead_to_water_home_or_nowhere():
     """An agent that always knows the way, and one that turns in a circle between two nodes."""
     after = labyrinth.next_state()

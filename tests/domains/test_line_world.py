@@ -92,3 +92,9 @@ def test_regions_are_the_runs_between_two_draws():
 def test_settings_out_of_range_are_named(change, words):
     with pytest.raises(ValueError, match=words):
         line_world.simulate(jax.random.key(0), **change)
+
+
+@pytest.mark.parametrize("draw", [line_world.simulate, line_world.random_region])
+def test_a_number_is_no_key(draw):
+    with pytest.raises(TypeError, match="key must be one typed key, not int"):
+        draw(0)

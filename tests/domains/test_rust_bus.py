@@ -154,12 +154,19 @@ def test_costs_of_any_shape_have_a_prior_for_replacing_and_next_to_no_noise():
     np.testing.assert_allclose(keep[0, 0] + keep[-1, -1] - 2 * keep[0, -1], apart, rtol=1e-3)
 
 
+@pytest.mark.parametrize("increments", [(1,), (5, 0, 0)])
+def test_mileage_that_never_advances_is_said(increments):
+    with pytest.warns(UserWarning, match="mileage never advances"):
+        rust_bus.mdp(increments)
+
+
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
         (lambda of: rust_bus.estimate(rust_bus.load(1)), ValueError, "records have 0 replacements"),
         (lambda of: rust_bus.estimate(rust_bus.load(4), discount=1.0), ValueError, "discount must be .*less than 1"),
         (lambda of: rust_bus.mdp(()), TypeError, r"increments is \(\): pass numbers for 0, 1, 2, ... bins"),
+        (lambda of: rust_bus.mdp([[1], [1, 2]]), ValueError, "increments has rows of different lengths"),
         (lambda of: rust_bus.mdp("many"), TypeError, "increments is 'many'"),
         (lambda of: rust_bus.mdp(np.ones(91)), TypeError, "pass numbers for 0, 1, 2, ... bins"),
         (lambda of: rust_bus.mdp((1, -1, 2)), ValueError, r"increments is \(1, -1, 2\): pass nonnegative numbers"),

@@ -16,19 +16,12 @@ from ethogram.models.data.trajectories import check
 # Chance is tested at fixed keys, each assertion failing a right program for one key in a thousand.
 ERROR_RATE = 1e-3
 STEPS = {"left": (0, -1), "down": (1, 0), "right": (0, 1), "up": (-1, 0)}
-STORED = {"frozen_lake": "gp_irl/frozenlake_4x4.npz", "cliff_walking": "gp_irl/cliffwalking.npz"}
 
 
 @pytest.fixture(autouse=True)
 def double():
     with jax.enable_x64(True):
         yield
-
-
-@pytest.fixture(params=sorted(STORED))
-def files(request, stored_file):
-    """Name of an environment, and the arrays that are stored of it."""
-    return request.param, dict(np.load(stored_file(STORED[request.param])))
 
 
 def table_of(mdp):
@@ -144,25 +137,9 @@ def test_a_lake_follows_its_rules(board, slippery):
         assert np.dot(STEPS[first], STEPS[second]) == 0
 
 
-def test_the_cliff_follows_its_rules():
-    board, names = small_mdps.CLIFF, small_mdps.CLIFF_ACTIONS
-    world = small_mdps.cliff_walking()
-    table = table_of(world.mdp)
-    for state, action in itertools.product(range(48), range(4)):
-        after, paid = moved(board, state, names[action]), -1
-        if state == 47:
-            after, paid = 47, 0
-        elif board[after // 12][after % 12] == "C":
-            after, paid = 36, -100
-        assert table[state, action, after] == 1 and world.reward[state, action] == paid
-    np.testing.assert_array_equal(world.mdp.start, np.arange(48) == 36)
-    assert np.flatnonzero(world.terminal).tolist() == [47] and world.mdp.action_names == names
-
-
-def test_tables_and_rewards_are_the_stored_ones(files):
-    name, file = files
-    world = getattr(small_mdps, name)()
-    table = np.zeros((len(world.terminal), 4, len(world.terminal)))
+def test_the_lake_is_the_stored_one(stored_file):
+    file, world = dict(np.load(stored_file("gp_irl/frozenlake_4x4.npz"))), small_mdps.frozen_lake()
+    table = np.zeros((16, 4, 16))
     np.add.at(table, tuple(file["T_idx"].T), file["T_prob"])
     np.testing.assert_allclose(table_of(world.mdp), table, atol=1e-15)
     np.testing.assert_allclose(world.reward, file["r_sa"], atol=1e-15)
@@ -170,8 +147,12 @@ def test_tables_and_rewards_are_the_stored_ones(files):
     np.testing.assert_array_equal(np.sum(world.mdp.action_mask, 1), np.where(file["terminal"], 1, 4))
     assert np.flatnonzero(world.mdp.start).tolist() == file["start_states"].tolist()
     assert world.mdp.discount == float(file["gamma"])
-    if name == "frozen_lake":
-        assert [row.decode() for row in file["desc"]] == list(small_mdps.LAKE)
+    assert [row.decode() for row in file["desc"]] == list(small_mdps.LAKE)
+
+
+def test_rows_of_a_lake_may_be_an_array():
+    listed, array = (small_mdps.frozen_lake(rows) for rows in (["SF", "FG"], np.array(["SF", "FG"])))
+    np.testing.assert_array_equal(table_of(listed.mdp), table_of(array.mdp))
 
 
 @pytest.fixture(scope="module")
@@ -197,11 +178,14 @@ KEY = jax.random.key(0)
         (lambda it: it.clique_demonstrations(KEY, "to_last"), ValueError, "kind must be 'random' or 'to_first', not "),
         (lambda it: it.clique_demonstrations(KEY, num=0), ValueError, "num must be at least 1, not 0"),
         (lambda it: it.frozen_lake(discount=1.2), ValueError, r"discount must be a number in \[0, 1\], not 1.2"),
-        (lambda it: it.cliff_walking(discount=1.2), ValueError, r"discount must be a number in \[0, 1\], not 1.2"),
         (lambda it: it.frozen_lake(("SF", "FHG")), ValueError, "board is .*give rows of equal length"),
         (lambda it: it.frozen_lake(("FF", "HG")), ValueError, "board is .*with an S"),
         (lambda it: it.frozen_lake(("Sx", "HG")), ValueError, "board is .*of the letters S, F, H and G"),
         (lambda it: it.frozen_lake(()), ValueError, "board is "),
+        (lambda it: it.frozen_lake("SFFG"), TypeError, "board is str: give a list, one string per row"),
+        (lambda it: it.frozen_lake([["S", "G"]]), ValueError, "board is .*give rows"),
+        (lambda it: it.frozen_lake([1, 2]), ValueError, "board is .*give rows"),
+        (lambda it: it.frozen_lake(slippery="no"), TypeError, "slippery must be True or False, not 'no'"),
         (lambda it: it.toy_chain(KEY, num_decisions=0), ValueError, "num_decisions must be at least 1, not 0"),
         (lambda it: it.toy_chain(KEY, num_decisions=2.5), TypeError, "num_decisions must be an integer, not 2.5"),
         (lambda it: it.toy_chain(KEY, num_actions=1), ValueError, "num_actions must be at least 2, not 1"),

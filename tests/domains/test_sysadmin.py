@@ -62,6 +62,8 @@ def test_the_world_draws_from_the_program():
         ({"reboot": 1.5}, "reboot must be at least 0 and at most 1, not 1.5"),
         ({"connections": [(0, 10)]}, "connections has"),
         ({"connections": [(1, 1)]}, "connections has"),
+        ({"connections": [np.eye(2)]}, "connections has"),
+        ({"connections": ["01"]}, "connections has"),
         ({"penalty": np.inf}, "penalty must be finite"),
     ],
 )

@@ -303,7 +303,7 @@ def test_scenes_are_checked(unchecked):
         (scenes._replace(lengths=scenes.lengths * 0 + 1), r"scenes\.lengths is in 1\.\.1: give 2 to"),
         (scenes._replace(context=scenes.context[:, :, :1]), "the ball and one opponent at least"),
         (scenes._replace(context=scenes.context[:, 1:]), "the same plays and times"),
-        (Scenes(*(part[:0] for part in scenes)), "one play at least"),
+        (Scenes(*(part[:0] for part in scenes)), "one play and one agent at least"),
         (scenes._replace(lengths=scenes.lengths * 1.0), r"scenes\.lengths has dtype float64: give integers"),
         (tuple(scenes), "scenes is tuple: give Scenes"),
     ]
@@ -341,6 +341,63 @@ def test_the_role_model_observes_plays_about_their_centroids():
     for field in ("lengths", "observed", "agent", "group"):
         np.testing.assert_array_equal(getattr(found, field), getattr(expected, field))
     np.testing.assert_allclose(found.observations, expected.observations, atol=1e-5)
+
+
+def by_distance(position, velocity, objects, object_velocity):
+    """Not finite where an agent stands on the first object, as all do beyond the end of a play."""
+    return jax.numpy.log(jax.numpy.sum((position - objects[:1]) ** 2, axis=1, keepdims=True))
+
+
+def test_frames_beyond_the_end_teach_nothing_and_features_are_finite():
+    scenes, _ = drawn(plays=3)
+    beyond = np.arange(TIME)[None, :, None, None] >= np.asarray(scenes.lengths)[:, None, None, None]
+    padded = scenes._replace(
+        positions=np.where(beyond, 0, scenes.positions), context=np.where(beyond, 0, scenes.context)
+    )
+    np.testing.assert_array_equal(
+        *(fit_linear_motion(each, features=by_distance) for each in (scenes, padded))
+    )
+    met = scenes._replace(context=np.array(scenes.context))
+    met.context[1, 4, 0] = met.positions[1, 4, 2]
+    with pytest.raises(ValueError, match="features of role 2 in play 1 at time 4 are not finite"):
+        fit_linear_motion(met, features=by_distance)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda s: centred_plays(s._replace(positions=[[1], [1, 2]])), ValueError, "scenes.positions has rows of"),
+        (lambda s: centred_plays(s._replace(positions=s.positions * np.nan)), ValueError, "is not finite"),
+        (lambda s: centred_plays([1]), TypeError, "scenes is list: give Scenes"),
+        (lambda s: by_role(s._replace(context=s.context.astype(str)), [0], [[0, 1, 2]]), TypeError, "dtype <U"),
+        (lambda s: by_role(s, [3], [[0, 1, 2]]), ValueError, r"play is \[3\]: give numbers of plays, 0 to 2"),
+        (lambda s: by_role(s._replace(positions=s.positions[:, :, :0]), [0], [[]]), ValueError, "one agent at least"),
+        (
+            lambda s: roll_motion(stay_still, {}, s, 2, noise=np.full((TIME - 1, 3, AGENTS, 2), np.nan), **FEATURES),
+            ValueError,
+            r"noise\[0, 0, 0, 0\] is not finite",
+        ),
+        (
+            lambda s: fit_linear_motion(s, features=lambda p, v, o, w: p[:, 0]),
+            ValueError,
+            r"features returned \(3,\): give one array \(3, feature\)",
+        ),
+        (
+            lambda s: imitate_motion(jax.random.key(0), None, s, roles="shuffled", features=lambda *x: x),
+            ValueError,
+            r"features returned .*give one array \(3, feature\)",
+        ),
+    ],
+)  # fmt: skip
+def test_what_is_no_motion_is_named(call, error, message):
+    with pytest.raises(error, match=message):
+        call(drawn(plays=3)[0])
+
+
+def test_lists_are_scenes():
+    scenes, roles = drawn(plays=2)
+    listed = by_role(Scenes(*(part.tolist() for part in scenes)), [1], roles[1:].tolist())
+    np.testing.assert_array_equal(listed.positions, by_role(scenes, np.array([1]), roles[1:]).positions)
 
 
 def test_a_loss_that_is_not_finite_is_no_result():
