@@ -1,4 +1,4 @@
-"""What `ethogram fit --by` does: one fit per animal, group or person, in a folder that the same command goes on with."""
+"""What `ethogram fit --by` does: one fit per animal, group or person, which the same command goes on with."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import connection
 from typing import Any
 
-from ethogram.fits.fit_tasks import here, run_task
+from ethogram.fits.fit_tasks import here, jax_config, run_packed, run_task
 from ethogram.fits.task_types import Failure, Outcome, Task
 from ethogram.models.arguments import require_integer
 
@@ -96,7 +96,7 @@ def _flow(pool: Executor, tasks: Iterator[Task], most: int, done: Done) -> list[
     while True:
         for task in itertools.islice(tasks, 0 if broken else most - len(running)):
             try:
-                running[pool.submit(_run, pickle.dumps(task))] = task
+                running[pool.submit(run_packed, pickle.dumps(task), jax_config(), here())] = task
             except BrokenProcessPool:
                 ended.append(task)
                 broken = True
@@ -123,11 +123,6 @@ def _alone(task: Task, tries: int, done: Done) -> None:
             if not _flow(pool, iter([task]), 1, done):
                 return
     done(_failed(task))
-
-
-def _run(task: bytes) -> list[Outcome]:
-    """The outcomes of a packed task: what it cannot be unpacked for is an error here, and not the end of a process."""
-    return run_task(pickle.loads(task))
 
 
 def _singles(task: Task) -> list[Task]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import os
+import pickle
 import socket
 import traceback
 import warnings
@@ -22,7 +23,19 @@ from ethogram.fits.task_types import Bucket, Failure, Item, Outcome, Task, key_o
 from ethogram.inference import storage
 from ethogram.models.arguments import refuse_fork
 
-__all__ = ["Failure", "Item", "Outcome", "Task", "here", "jax_config", "place_of", "run_task", "unpacked"]
+__all__ = [
+    "Failure",
+    "Item",
+    "Outcome",
+    "Task",
+    "here",
+    "jax_config",
+    "pack",
+    "place_of",
+    "run_packed",
+    "run_task",
+    "unpacked",
+]
 
 INPUT_ERRORS = (TypeError, ValueError)
 """Errors that the same call raises again."""
@@ -31,8 +44,7 @@ CACHE = (
     "jax_persistent_cache_min_compile_time_secs",
     "jax_persistent_cache_min_entry_size_bytes",
 )
-PRECISION = ("jax_enable_x64", "jax_default_matmul_precision")
-"""Settings of JAX under which a worker fits as its driver would."""
+X64, PRECISION = "jax_enable_x64", "jax_default_matmul_precision"
 
 
 def here() -> tuple[str, int]:
@@ -42,7 +54,7 @@ def here() -> tuple[str, int]:
 
 def jax_config() -> dict[str, Any]:
     """Settings of JAX that workers take over."""
-    return {name: getattr(jax.config, name) for name in (*CACHE, *PRECISION)}
+    return {name: getattr(jax.config, name) for name in (*CACHE, X64, PRECISION)}
 
 
 def place_of(function: Callable[..., Any]) -> str:
@@ -66,12 +78,24 @@ def _function_at(place: str) -> Callable[..., Any]:
     return functools.reduce(getattr, name.split("."), found)
 
 
+def run_packed(task: bytes, config: dict[str, Any], driver: tuple[str, int]) -> list[Outcome]:
+    """The outcomes of a packed task, in whatever process and thread.
+
+    Arrays are unpacked under the driver's precision. What cannot be unpacked, such as a model that this process has no
+    module of, is an error here, and not the end of the process.
+    """
+    refuse_fork()
+    if here() != driver:
+        _use_cache(config)
+    with jax.enable_x64(config[X64]), jax.default_matmul_precision(config[PRECISION]):
+        return run_task(pickle.loads(task))
+
+
 def run_task(task: Task) -> list[Outcome]:
     """Fit every item; an error of one is its outcome, and does not stop the others."""
-    refuse_fork()
     away = here() != task.driver
     if away:
-        _prepare(task)
+        _forget_others(task.bucket)
     made = _made_by(task.items)
     done = {} if task.bucket.shape is None else fits_of_shape(task)
     return [_outcome(task, item, made, done.get(item.name), away) for item in task.items]
@@ -80,19 +104,22 @@ def run_task(task: Task) -> list[Outcome]:
 _LAST_BUCKET: Bucket | None = None
 
 
-def _prepare(task: Task) -> None:
-    """Settings of a worker's process: those of the driver, and no compiled programs of another bucket."""
+def _forget_others(bucket: Bucket) -> None:
+    """Drop the compiled programs of a worker's process where the next fits take others."""
     global _LAST_BUCKET
-    for name, value in task.config.items():
-        if getattr(jax.config, name) != value and value is not None:
-            jax.config.update(name, value)
-    if task.config[CACHE[0]] is None:
-        from ethogram.commands.process import use_compilation_cache
-
-        use_compilation_cache()
-    if _LAST_BUCKET not in (None, task.bucket):
+    if _LAST_BUCKET not in (None, bucket):
         jax.clear_caches()
-    _LAST_BUCKET = task.bucket
+    _LAST_BUCKET = bucket
+
+
+def _use_cache(config: dict[str, Any]) -> None:
+    """Use the driver's folder of compiled programs, or that of the command where it has none."""
+    from ethogram.commands.process import use_compilation_cache
+
+    for name in CACHE:
+        if config[name] is not None and getattr(jax.config, name) != config[name]:
+            jax.config.update(name, config[name])
+    use_compilation_cache()
 
 
 def _made_by(items: Sequence[Item]) -> str:

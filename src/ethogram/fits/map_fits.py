@@ -13,7 +13,7 @@ from jax import Array
 
 from ethogram.fits.executors import check_executor, run_tasks
 from ethogram.fits.fit_items import keys_of, named_items, shape_in_words
-from ethogram.fits.fit_tasks import here, jax_config, place_of
+from ethogram.fits.fit_tasks import here, place_of
 from ethogram.fits.fits_folder import FitsFolder
 from ethogram.fits.many_fits import Fits
 from ethogram.fits.small_fits import FEWEST, is_small, shapes_of
@@ -134,16 +134,7 @@ def map_fits(
     folder = None if out is None else FitsFolder(out)
     impl = str(jax.random.key_impl(key))
     blank = Task(
-        (),
-        function,
-        method,
-        settings,
-        impl,
-        Bucket("", "", None, 0),
-        retries,
-        folder is not None,
-        here(),
-        jax_config(),
+        (), function, method, settings, impl, Bucket("", "", None, 0), retries, folder is not None, here()
     )
     plan = Plan(data, models, fits, blank, key, folder, max_waste, progress_bar, {})
     if folder is not None:

@@ -69,7 +69,6 @@ class Task(NamedTuple):
     retries : further tries after an error that is not one of input.
     packs : whether results are the bytes of files.
     driver : where the call was made; elsewhere they are always.
-    config : settings of JAX by name.
     """
 
     items: tuple[Item, ...]
@@ -81,7 +80,6 @@ class Task(NamedTuple):
     retries: int
     packs: bool
     driver: tuple[str, int]
-    config: dict[str, Any]
 
 
 class Outcome(NamedTuple):

@@ -98,11 +98,18 @@ def test_every_fit_is_that_of_its_own_call(fits, items):
     for name in ("mouse 0", "mouse 7", "rat/2"):
         key = jax.random.wrap_key_data(words[[*items].index(name)])
         alone, fit = ethogram.fit(key, MODEL, items[name], **SHORT), fits[name]
-        assert (fit.method, fit.method_reason, fit.result.step) == ("cavi", alone.method_reason, alone.result.step)
+        assert (fit.method, fit.method_reason, fit.result.step) == (
+            "cavi",
+            alone.method_reason,
+            alone.result.step,
+        )
         np.testing.assert_allclose(fit.result.elbo, alone.result.elbo, rtol=1e-5)
         np.testing.assert_allclose(fit.result.restart_traces, alone.result.restart_traces, rtol=1e-5)
         np.testing.assert_array_equal(fit.states().path, alone.states().path)
-        assert fit.code[:-1] + ", progress_bar=False)" == alone.code and "ethogram.RoleHMM(num_roles=2" in fit.code
+        assert (
+            fit.code[:-1] + ", progress_bar=False)" == alone.code
+            and "ethogram.RoleHMM(num_roles=2" in fit.code
+        )
         np.testing.assert_array_equal(fit.draws(3).sites["mean"], alone.draws(3).sites["mean"])
 
 
@@ -119,10 +126,12 @@ def test_fits_follow_their_names(fits, items):
 
 
 def test_steps_that_run_out_are_cut_off_as_in_one_fit(items):
-    found = ethogram.map_fits(MODEL, items, key=KEY, num_steps=3, restarts=2, **QUIET)
+    found = ethogram.map_fits(MODEL, items, key=KEY, num_steps=2, restarts=2, **QUIET)
     words = fit_items.keys_of(KEY, [*items])
-    alone = ethogram.fit(jax.random.wrap_key_data(words[1]), MODEL, items["mouse 1"], num_steps=3, restarts=2, **QUIET)
-    assert not found["mouse 1"].result.converged and found["mouse 1"].result.step == 3
+    alone = ethogram.fit(
+        jax.random.wrap_key_data(words[1]), MODEL, items["mouse 1"], num_steps=2, restarts=2, **QUIET
+    )
+    assert not found["mouse 1"].result.converged and found["mouse 1"].result.step == 2
     np.testing.assert_array_equal(found["mouse 1"].result.elbo, alone.result.elbo)
     assert not found.overview().converged.any()
 
@@ -161,6 +170,7 @@ def test_items_are_the_units_of_one_data_set():
     data = ethogram.Trajectories.from_list(
         [np.full((4, 1), number) for number in range(5)],
         agent=[1, 0, 1, -1, 0],
+        codes=True,
         metadata=ethogram.Metadata(agent_names=("Ada", "Bo")),
     )
     units = fit_items.named_items(data, "agent")
@@ -168,7 +178,9 @@ def test_items_are_the_units_of_one_data_set():
     np.testing.assert_array_equal(units["Bo"].observations[:, 0, 0], [0, 2])
     np.testing.assert_array_equal(units["Ada"].observations[:, 0, 0], [1, 4])
     assert [*fit_items.named_items(data, "sequence")] == ["0", "1", "2", "3", "4"]
-    sets = ethogram.Decisions(np.ones((4, 2, 1)), np.ones((4, 2), bool), np.zeros(4, int), np.array([0, 1, 1, 0]))
+    sets = ethogram.Decisions(
+        np.ones((4, 2, 1)), np.ones((4, 2), bool), np.zeros(4, int), np.array([0, 1, 1, 0])
+    )
     one = fit_items.named_items(sets, "subject")["1"]
     assert one.num_decisions == 2 and one.subject is None
     with pytest.raises(TypeError, match="items is one Trajectories: give by="):
@@ -182,7 +194,10 @@ def test_items_are_the_units_of_one_data_set():
 
 def test_shapes_waste_little():
     random = np.random.default_rng(0)
-    sizes = [(int(n), int(t)) for n, t in zip(random.integers(1, 9, 200), random.integers(5, 400, 200), strict=True)]
+    sizes = [
+        (int(n), int(t))
+        for n, t in zip(random.integers(1, 9, 200), random.integers(5, 400, 200), strict=True)
+    ]
     cells = sum(n * t for n, t in sizes)
     numbers = []
     for waste in (0.6, 0.25, 0.05, 0):
@@ -208,7 +223,11 @@ def test_models_by_name_are_fitted_to_every_item(items):
 
 def test_tables_and_draws_have_a_dim_of_fits(fits, items):
     tree = fits.to_arviz("animal")
-    assert tree.posterior.sizes["animal"] == 12 and tree.posterior["mean"].dims[:3] == ("chain", "draw", "animal")
+    assert tree.posterior.sizes["animal"] == 12 and tree.posterior["mean"].dims[:3] == (
+        "chain",
+        "draw",
+        "animal",
+    )
     one = fits["rat/1"].to_arviz().posterior
     np.testing.assert_array_equal(tree.posterior["mean"].sel(animal="rat/1"), one["mean"])
     table = fits.table()
@@ -260,7 +279,10 @@ def test_executors_that_fork_are_refused():
         pytest.raises(ValueError, match=r'get_context\("spawn"\)'),
     ):
         ethogram.map_fits(MODEL, [tracks(0)], key=KEY, executor=forks)
-    for fine in (ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("forkserver")), ThreadPoolExecutor(1)):
+    for fine in (
+        ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("forkserver")),
+        ThreadPoolExecutor(1),
+    ):
         executors.check_executor(fine)
         fine.shutdown()
     pool = multiprocessing.get_context("spawn").Pool(1)
@@ -269,16 +291,24 @@ def test_executors_that_fork_are_refused():
     pool.terminate()
 
 
-def test_threads_and_processes_make_the_same_fits(fits, items, tmp_path, monkeypatch):
+@pytest.fixture
+def empty_cache(tmp_path):
+    """An empty folder of compiled programs."""
+    before = jax.config.jax_compilation_cache_dir
+    jax.config.update("jax_compilation_cache_dir", str(tmp_path / "compiled"))
+    yield tmp_path / "compiled"
+    jax.config.update("jax_compilation_cache_dir", before)
+
+
+def test_threads_and_processes_make_the_same_fits(items, tmp_path, empty_cache):
     """And two processes that begin on one empty folder of compiled programs both succeed."""
-    monkeypatch.setattr(jax.config, "jax_compilation_cache_dir", None, raising=False)
     few = {name: items[name] for name in [*items][:10]}
     here = ethogram.map_fits(MODEL, few, key=KEY, **SHORT)
     with ThreadPoolExecutor(2) as threads:
         by_threads = ethogram.map_fits(MODEL, few, key=KEY, executor=threads, **SHORT)
     by_processes = ethogram.map_fits(MODEL, few, key=KEY, executor=2, out=tmp_path / "runs", **SHORT)
     assert elbos(by_threads) == elbos(here) == elbos(by_processes)
-    assert by_processes["mouse 1"].code == here["mouse 1"].code
+    assert by_processes["mouse 1"].code == here["mouse 1"].code and any(empty_cache.iterdir())
 
 
 def test_a_folder_is_gone_on_with(items, tmp_path, monkeypatch):
@@ -317,7 +347,9 @@ def test_a_folder_is_gone_on_with(items, tmp_path, monkeypatch):
         ethogram.load(out)
 
 
-def test_functions_are_run_again_unless_their_input_is_wrong(module_of_functions, items, tmp_path, monkeypatch):
+def test_functions_are_run_again_unless_their_input_is_wrong(
+    module_of_functions, items, tmp_path, monkeypatch
+):
     mark = tmp_path / "mark"
     monkeypatch.setenv("MARK", str(mark))
     one = {"a": items["rat/1"]}
@@ -329,7 +361,9 @@ def test_functions_are_run_again_unless_their_input_is_wrong(module_of_functions
     assert "the disk was away" in found["a"].error and json.loads(next(out.glob("*.failure")).read_text())
     assert found.resume()["a"] == 1 and not [*out.glob("*.failure")]
     with pytest.warns(UserWarning, match="failed"):
-        found = ethogram.map_fits(module_of_functions.no_record, one, key=KEY, out=tmp_path / "objects", **QUIET)
+        found = ethogram.map_fits(
+            module_of_functions.no_record, one, key=KEY, out=tmp_path / "objects", **QUIET
+        )
     assert "object cannot be saved" in found["a"].error
     with pytest.raises(TypeError, match="takes no draws"):
         ethogram.map_fits(module_of_functions.mean, one, key=KEY, draws=1)
@@ -375,7 +409,9 @@ def test_a_killed_driver_loses_what_was_in_flight(module_of_functions, tmp_path)
     assert 3 <= len(done) < 12
     time.sleep(0.5)
     assert len([*(tmp_path / "runs").glob("*.ethogram")]) == len(done)
-    again = subprocess.run([sys.executable, str(script)], env=environment, capture_output=True, text=True, check=True)
+    again = subprocess.run(
+        [sys.executable, str(script)], env=environment, capture_output=True, text=True, check=True
+    )
     assert again.stdout.split() == ["12", "8"], again.stderr
     assert all(path.stat().st_mtime_ns == before for path, before in done.items())
     with contextlib.suppress(ProcessLookupError):  # the spawned process has followed its parent
@@ -396,7 +432,7 @@ def test_dask_makes_the_same_fits(fits, items):
 def test_buckets_are_those_of_all_fits(items):
     """A program for many small fits is worth compiling from eight of one shape on."""
     fits = {name: (name, "") for name in items}
-    blank = executors.Task((), None, "auto", {}, "threefry2x32", None, 1, False, ("", 0), {})
+    blank = executors.Task((), None, "auto", {}, "threefry2x32", None, 1, False, ("", 0))
     found = _buckets(Plan(items, {"": MODEL}, fits, blank, KEY, None, 0.25, False, {}))
     together = [names for bucket, names in found.items() if bucket.shape is not None]
     assert together == [[f"mouse {number}" for number in range(10)]]
