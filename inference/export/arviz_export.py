@@ -16,7 +16,7 @@ from ethogram.inference.export.draws import read_draws
 from ethogram.inference.export.labelled_arrays import Layout, relabel
 from ethogram.inference.export.pointwise import Pointwise
 from ethogram.models.arguments import require_integer, require_key, require_one_of, warn_user
-from ethogram.models.conjugate_model import Exportable, bound_model, overrides
+from ethogram.models.conjugate_model import Exportable, bound_model, check_data, overrides
 from ethogram.models.data.trajectories import Trajectories
 
 __all__ = ["to_arviz"]
@@ -134,7 +134,7 @@ def to_arviz(
     drawn = read_draws(key_draws, result, data, model, guide, num_draws)
     described = drawn.model if isinstance(drawn.model, Exportable) else Exportable()
     if data is not None:
-        described.check(data)
+        check_data(described, data)
         described = bound_model(described, data)
     layout = Layout(described, data, coords, dims)
     free = {f"{name}_free" for name in drawn.sites}

@@ -22,7 +22,7 @@ from ethogram.inference.nuts_chains import run_chains
 from ethogram.inference.refresh import refresh_posterior
 from ethogram.inference.sampled_posterior import SampledPosterior
 from ethogram.models.arguments import require_flag, require_integer, require_number, warn_user
-from ethogram.models.conjugate_model import require_informative
+from ethogram.models.conjugate_model import check_data, require_informative
 from ethogram.models.data import Trajectories, group_labels
 from ethogram.models.held_warnings import held_warnings
 
@@ -286,7 +286,7 @@ def _cavi(key: Array, model: Any, data: Any, settings: Mapping[str, Any]) -> Any
 
 
 def _svi(key: Array, model: Any, data: Any, settings: Mapping[str, Any]) -> Any:
-    model.check(data)
+    check_data(model, data)
     batch_size = max(1, min(BATCH, num_groups(data) // 4))
     return ConjugateSVI(model).run(key, data, **{"num_steps": 2000, "batch_size": batch_size, **settings})
 
