@@ -27,6 +27,7 @@ from ethogram.inference.export import to_arviz
 from ethogram.inference.smoothed_draws import sampled_paths
 from ethogram.models.arguments import require_integer
 from ethogram.models.data import Trajectories
+from ethogram.models.data.parts import in_parts
 from ethogram.plots.axes import figure_or_new, show_plainly
 
 __all__ = ["Fit"]
@@ -348,12 +349,15 @@ class Fit:
         from scipy.special import logsumexp
 
         given = self._data(data)
-        values, counts = by_group(given, *self._system.log_densities(self, given, num_draws))
+        unit = "step" if isinstance(given, Trajectories) else "decision"
+        each, counted = [], []
+        for _, part in in_parts(given, "score") if unit == "step" else [(None, given)]:
+            values, counts = by_group(part, *self._system.log_densities(self, part, num_draws))
+            each.append((logsumexp(values, axis=0) - np.log(len(values)))[counts > 0])
+            counted.append(counts[counts > 0])
+        entries, counts = np.concatenate(each), np.concatenate(counted)
         if not counts.sum() > 0:
             raise ValueError("data have no observed step or decision to score")
-        values, counts = values[:, counts > 0], counts[counts > 0]
-        entries = logsumexp(values, axis=0) - np.log(len(values))
-        unit = "step" if isinstance(given, Trajectories) else "decision"
         mean, error = mean_and_error(entries, counts)
         return Score(float(entries.sum()), mean, error, entries, counts, unit)
 

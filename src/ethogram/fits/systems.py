@@ -178,7 +178,7 @@ def _log_likelihood(fit: Any, data: Any, num_draws: int, counts: np.ndarray | No
         fit.result, data, key=fit._key, num_draws=num_draws, log_likelihood="sequence", progress_bar=False
     )
     (values,) = (np.asarray(each) for each in tree.log_likelihood.data_vars.values())
-    known = values.reshape(values.shape[0] * values.shape[1], -1).astype(float)
+    known = values.reshape(values.shape[0] * values.shape[1], *values.shape[2:]).astype(float)
     if counts is None:
         return known
     every = np.zeros((len(known), len(counts)))
