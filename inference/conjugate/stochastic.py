@@ -65,7 +65,10 @@ class Reader(NamedTuple):
         """ELBO (restart,) on all data, part by part."""
         labels = group_labels(self.data)[self.order]
         parts = list(whole_groups(labels, max(PART // numbers_of(self.data), 1)))
-        most, total = max(map(len, parts)), -np.asarray(divergences(problem.model, blocks, problem.prior), float)
+        most, total = (
+            max(map(len, parts)),
+            -np.asarray(divergences(problem.model, blocks, problem.prior), float),
+        )
         for rows in parts:
             batch = self.batch(problem, rows, most)
             total += np.asarray(local_bounds(problem.model, blocks, batch), float)
@@ -133,9 +136,7 @@ def plan_steps(
             everything = padded(problem.model, whole, spare=1)
             if len(layout.widths) == 1:  # the padded length, whatever the length of the data
                 layout = layout._replace(widths=(num_steps_of(everything),))
-    return StochasticSteps(
-        step_size, batch_size, layout, everything, empty, key_words(key), calls, reader
-    )
+    return StochasticSteps(step_size, batch_size, layout, everything, empty, key_words(key), calls, reader)
 
 
 def stochastic_search(
@@ -179,7 +180,9 @@ def stochastic_search(
             state = evaluated(state)
             rows = [state.elbo]
         # Steps do not depend on how they are split into calls, which end where the file is written.
-        size = min(steps.calls, evaluate_every - since, journal.every - done % journal.every, num_steps - done)
+        size = min(
+            steps.calls, evaluate_every - since, journal.every - done % journal.every, num_steps - done
+        )
         first = first_step + done
         last = step_size_at(steps.step_size, np.array([first + size - 1]))
         state = state._replace(

@@ -217,7 +217,12 @@ def _about_data(
     name, large = model.observed_site, isinstance(data, Trajectories) and is_large(data)
     if large and (align is not None or log_likelihood == "step" or posterior_predictive):
         shape = (chains * draws, *np.shape(getattr(data, name if posterior_predictive else "observed")))
-        require_room("the export of a number per draw and step", shape, np.float32, "give data.take(...), or fewer draws")
+        require_room(
+            "the export of a number per draw and step",
+            shape,
+            np.float32,
+            "give data.take(...), or fewer draws",
+        )
     asked = functools.cache(lambda: Pointwise(model, flat_draws(sites), data, progress_bar))
     labels: dict[str, Any] = {}
     if align is not None:
@@ -227,7 +232,9 @@ def _about_data(
         sites = {site: relabel(value, dims[site], layout.label_dims, order) for site, value in sites.items()}
     if log_likelihood == "sequence":
         each = []
-        for rows, part in in_parts(data, "log likelihood" if progress_bar else None) if large else [(None, data)]:
+        for rows, part in (
+            in_parts(data, "log likelihood" if progress_bar else None) if large else [(None, data)]
+        ):
             own = Pointwise(model, flat_draws(sites), part, progress_bar) if large else asked()
             numbers = np.arange(len(own.value)) if rows is None else rows
             if own.groups is not None:

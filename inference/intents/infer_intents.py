@@ -78,7 +78,8 @@ def infer_intents(posterior: Any, data: Trajectories, *, model: Any = None) -> I
         np.add(visits, found.visits, out=visits)
         return found[:3]
 
-    return InferredIntents(*gathered(data, decode, "states"), visits, _used(visits))
+    probability, labels, change = gathered(data, decode, "states")
+    return InferredIntents(probability, labels, change, visits, _used(visits))
 
 
 def _decoded(model: AgentMarkov, mean: Any, data: Trajectories) -> InferredIntents:

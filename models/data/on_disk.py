@@ -14,11 +14,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
-import jax
 import numpy as np
 
 from ethogram.models.arguments import require_integer
-from ethogram.models.data.checks import check, check_form
+from ethogram.models.data.checks import check
 from ethogram.models.data.concatenation import PADDING, form
 from ethogram.models.data.metadata import ARRAY_FIELDS, SEQUENCE_LABELS, STEP_LABELS, Metadata
 
@@ -47,8 +46,10 @@ def write_folder(path: str | os.PathLike[str], parts: Iterable[Any], num_steps: 
             place.rename(former)
         draft.rename(place)
     finally:
-        shutil.rmtree(draft, ignore_errors=True)
-        shutil.rmtree(former, ignore_errors=place.exists())
+        if former.exists() and not place.exists():
+            former.rename(place)
+        for rest in (draft, former):
+            shutil.rmtree(rest, ignore_errors=True)
 
 
 def _write(folder: Path, parts: Iterable[Any], num_steps: int | None) -> None:
@@ -60,7 +61,9 @@ def _write(folder: Path, parts: Iterable[Any], num_steps: int | None) -> None:
             if not hasattr(part, "observed"):
                 raise TypeError(f"parts[{number}] is {type(part).__name__}: give Trajectories")
             check(part)
-            arrays = {name: np.asarray(array) for name in ARRAY_FIELDS if (array := getattr(part, name)) is not None}
+            arrays = {
+                name: np.asarray(array) for name in ARRAY_FIELDS if (array := getattr(part, name)) is not None
+            }
             if first is None:
                 first, width = part, arrays["observed"].shape[1] if num_steps is None else num_steps
                 require_integer("num_steps", width, 1)
@@ -73,7 +76,9 @@ def _write(folder: Path, parts: Iterable[Any], num_steps: int | None) -> None:
             _require_alike(number, part, first, width)
             for name, array in arrays.items():
                 for rows in _rows(array):
-                    files[name].write(_padded(name, array[rows], width).astype(dtypes[name], casting="safe").tobytes())
+                    files[name].write(
+                        _padded(name, array[rows], width).astype(dtypes[name], casting="safe").tobytes()
+                    )
                 shapes[name][0] += len(array)
         if first is None:
             raise ValueError("parts is empty: give at least one")
@@ -111,9 +116,13 @@ def _padded(name: str, array: np.ndarray, width: int) -> np.ndarray:
 def _require_alike(number: int, part: Any, first: Any, width: int) -> None:
     """Raise ValueError unless a part has the arrays, dtypes, names and at most the steps of the first."""
     if part.observed.shape[1] > width:
-        raise ValueError(f"parts[{number}] has {part.observed.shape[1]} steps, more than {width}: give num_steps=")
+        raise ValueError(
+            f"parts[{number}] has {part.observed.shape[1]} steps, more than {width}: give num_steps="
+        )
     names = (*(STEP_LABELS | SEQUENCE_LABELS).values(), "name")
-    for what, wanted in (form(first) | {f"metadata.{name}": getattr(first.metadata, name) for name in names}).items():
+    for what, wanted in (
+        form(first) | {f"metadata.{name}": getattr(first.metadata, name) for name in names}
+    ).items():
         field = what.removeprefix("metadata.")
         found = form(part)[what] if what in form(part) else getattr(part.metadata, field)
         if found != wanted:
@@ -124,7 +133,9 @@ def _require_alike(number: int, part: Any, first: Any, width: int) -> None:
     for name in ARRAY_FIELDS:
         found, wanted = (getattr(getattr(each, name), "dtype", None) for each in (part, first))
         if found != wanted:
-            raise ValueError(f"parts[{number}].{name} has dtype {found}, that of parts[0] {wanted}: read them alike")
+            raise ValueError(
+                f"parts[{number}].{name} has dtype {found}, that of parts[0] {wanted}: read them alike"
+            )
 
 
 def read_folder(path: str | os.PathLike[str]) -> dict[str, Any]:

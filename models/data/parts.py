@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -53,7 +53,9 @@ def whole_groups(labels: np.ndarray, size: int) -> Iterator[np.ndarray]:
     ends = np.append(np.flatnonzero(np.diff(labels[order])) + 1, len(order))
     start = 0
     while start < len(order):
-        last = max(np.searchsorted(ends, start + size, side="right") - 1, np.searchsorted(ends, start, side="right"))
+        last = max(
+            np.searchsorted(ends, start + size, side="right") - 1, np.searchsorted(ends, start, side="right")
+        )
         yield order[start : ends[last]]
         start = ends[last]
 

@@ -60,7 +60,9 @@ class HiddenStates:
         frames = np.zeros(len(self.names), int)
         size = max(FRAMES // self.path.shape[1], 1)
         for rows in (slice(start, start + size) for start in range(0, len(self.path), size)):
-            frames += np.bincount(self.path[rows][np.asarray(self.data.observed[rows])], minlength=len(frames))
+            frames += np.bincount(
+                self.path[rows][np.asarray(self.data.observed[rows])], minlength=len(frames)
+            )
         return frames
 
     def to_table(self) -> Any:
