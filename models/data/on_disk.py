@@ -10,7 +10,7 @@ import os
 import secrets
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import IO, Any
 
@@ -41,7 +41,8 @@ def write_folder(path: str | os.PathLike[str], parts: Iterable[Any], num_steps: 
     draft, former = (place.with_name(f".{secrets.token_hex(8)}.{end}") for end in ("part", "old"))
     draft.mkdir()
     try:
-        _write(draft, parts, num_steps)
+        with contextlib.ExitStack() as files:
+            _write(draft, parts, num_steps, files)
         if place.exists():
             place.rename(former)
         draft.rename(place)
@@ -52,46 +53,60 @@ def write_folder(path: str | os.PathLike[str], parts: Iterable[Any], num_steps: 
             shutil.rmtree(rest, ignore_errors=True)
 
 
-def _write(folder: Path, parts: Iterable[Any], num_steps: int | None) -> None:
-    first: Any = None
+def _write(folder: Path, parts: Iterable[Any], width: int | None, stack: contextlib.ExitStack) -> None:
+    """Append the arrays of parts to files in a folder, and say in the end how many rows these have."""
+    first: dict[str, Any] = {}
+    files: dict[str, IO[bytes]] = {}
     shapes: dict[str, list[int]] = {}
-    with contextlib.ExitStack() as stack:
-        files: dict[str, IO[bytes]] = {}
-        for number, part in enumerate(parts):
-            if not hasattr(part, "observed"):
-                raise TypeError(f"parts[{number}] is {type(part).__name__}: give Trajectories")
-            check(part)
-            arrays = {
-                name: np.asarray(array) for name in ARRAY_FIELDS if (array := getattr(part, name)) is not None
+    for number, part in enumerate(parts):
+        check(part)
+        arrays = {
+            name: np.asarray(getattr(part, name)) for name in ARRAY_FIELDS if getattr(part, name) is not None
+        }
+        layout = _layout(part, arrays)
+        if not first:
+            width = require_integer("num_steps", arrays["observed"].shape[1] if width is None else width, 1)
+            first, metadata, dtypes = (
+                layout,
+                part.metadata,
+                {name: array.dtype for name, array in arrays.items()},
+            )
+            shapes = {
+                name: [0, *[width] * (name in PADDING), *array.shape[2:]] for name, array in arrays.items()
             }
-            if first is None:
-                first, width = part, arrays["observed"].shape[1] if num_steps is None else num_steps
-                require_integer("num_steps", width, 1)
-                dtypes = {name: array.dtype for name, array in arrays.items()}
-                files = {name: stack.enter_context(open(folder / f"{name}.npy", "xb")) for name in arrays}
-                shapes = {name: [0, *array.shape[1:]] for name, array in arrays.items()}
-                for name, file in files.items():
-                    shapes[name][1:2] = [width] if name in PADDING else []
-                    _write_header(file, dtypes[name], shapes[name])
-            _require_alike(number, part, first, width)
-            for name, array in arrays.items():
-                for rows in _rows(array):
-                    files[name].write(
-                        _padded(name, array[rows], width).astype(dtypes[name], casting="safe").tobytes()
-                    )
-                shapes[name][0] += len(array)
-        if first is None:
-            raise ValueError("parts is empty: give at least one")
-        for name, file in files.items():
-            file.seek(0)
-            _write_header(file, dtypes[name], shapes[name])
-            file.flush()
-            os.fsync(file.fileno())
-    metadata = dataclasses.asdict(first.metadata)
-    with open(folder / TABLE, "x", encoding="utf-8") as table:
-        json.dump({"format": FORMAT, "arrays": shapes, "metadata": metadata}, table, indent=1)
-        table.flush()
-        os.fsync(table.fileno())
+            files = {name: stack.enter_context(open(folder / f"{name}.npy", "xb")) for name in arrays}
+            for name, file in files.items():
+                _write_header(file, dtypes[name], shapes[name])
+        for what, wanted in first.items():
+            if (found := layout[what]) != wanted:
+                raise ValueError(
+                    f"parts[{number}].{what} is {found!r}, that of parts[0] is {wanted!r}: read them alike, with "
+                    "metadata= of all names"
+                )
+        assert width is not None
+        if len(arrays["observed"][0]) > width:
+            raise ValueError(
+                f"parts[{number}] has {len(arrays['observed'][0])} steps, more than {width}: give num_steps="
+            )
+        for name, array in arrays.items():
+            sides = (
+                [(0, 0), (0, width - array.shape[1]), (0, 0)][: array.ndim] if name in PADDING else [(0, 0)]
+            )
+            fill = np.nan if name == "times" and array.dtype.kind == "f" else PADDING.get(name, 0)
+            wide = np.pad(array, sides, constant_values=fill) if np.any(sides) else array
+            np.ascontiguousarray(wide).tofile(files[name])
+            shapes[name][0] += len(array)
+    if not first:
+        raise ValueError("parts is empty: give at least one")
+    for name, file in files.items():
+        file.seek(0)
+        _write_header(file, dtypes[name], shapes[name])
+        file.flush()
+        os.fsync(file.fileno())
+    table = stack.enter_context(open(folder / TABLE, "x", encoding="utf-8"))
+    json.dump({"format": FORMAT, "arrays": shapes, "metadata": dataclasses.asdict(metadata)}, table, indent=1)
+    table.flush()
+    os.fsync(table.fileno())
 
 
 def _write_header(file: IO[bytes], dtype: np.dtype, shape: list[int]) -> None:
@@ -100,66 +115,34 @@ def _write_header(file: IO[bytes], dtype: np.dtype, shape: list[int]) -> None:
     np.lib.format.write_array_header_1_0(file, described)
 
 
-def _rows(array: np.ndarray) -> Iterator[slice]:
-    size = max(IN_MEMORY // max(array[:1].nbytes, 1), 1)
-    return (slice(start, start + size) for start in range(0, len(array), size))
-
-
-def _padded(name: str, array: np.ndarray, width: int) -> np.ndarray:
-    if name not in PADDING or array.shape[1] == width:
-        return array
-    fill = np.nan if name == "times" and array.dtype.kind == "f" else PADDING[name]
-    sides = [(0, 0), (0, width - array.shape[1]), (0, 0)][: array.ndim]
-    return np.pad(array, sides, constant_values=fill)
-
-
-def _require_alike(number: int, part: Any, first: Any, width: int) -> None:
-    """Raise ValueError unless a part has the arrays, dtypes, names and at most the steps of the first."""
-    if part.observed.shape[1] > width:
-        raise ValueError(
-            f"parts[{number}] has {part.observed.shape[1]} steps, more than {width}: give num_steps="
-        )
+def _layout(part: Any, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
+    """What the parts of a folder have in common."""
     names = (*(STEP_LABELS | SEQUENCE_LABELS).values(), "name")
-    for what, wanted in (
-        form(first) | {f"metadata.{name}": getattr(first.metadata, name) for name in names}
-    ).items():
-        field = what.removeprefix("metadata.")
-        found = form(part)[what] if what in form(part) else getattr(part.metadata, field)
-        if found != wanted:
-            raise ValueError(
-                f"parts[{number}].{what} is {found!r}, that of parts[0] is {wanted!r}: read them alike, with metadata= "
-                "of all names"
-            )
-    for name in ARRAY_FIELDS:
-        found, wanted = (getattr(getattr(each, name), "dtype", None) for each in (part, first))
-        if found != wanted:
-            raise ValueError(
-                f"parts[{number}].{name} has dtype {found}, that of parts[0] {wanted}: read them alike"
-            )
+    dtypes = {f"{name}.dtype": str(array.dtype) for name, array in arrays.items()}
+    return form(part) | {f"metadata.{name}": getattr(part.metadata, name) for name in names} | dtypes
 
 
 def read_folder(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Fields of the trajectories in a folder, those of steps memory-mapped; shapes are checked, values are not."""
+    """Fields of the trajectories in a folder, those of steps memory-mapped."""
     place = Path(path)
     if not place.exists():
         raise FileNotFoundError(f"{path} does not exist")
     if not (place / TABLE).is_file():
         raise ValueError(
-            f"{path} has no {TABLE}: it is no folder of trajectories, or was not written to the end; call save"
+            f"{path} has no {TABLE}: it is no folder of trajectories, or was not written to the end"
         )
     try:
         record = json.loads((place / TABLE).read_text(encoding="utf-8"))
-        came, shapes, metadata = record["format"], record["arrays"], record["metadata"]
-        if came != FORMAT:
-            raise ValueError(f"its format is {came!r}, expected {FORMAT!r}")
+        if record["format"] != FORMAT:
+            raise ValueError(f"its format is {record['format']!r}, expected {FORMAT!r}")
         fields: dict[str, Any] = dict.fromkeys(ARRAY_FIELDS)
-        for name, shape in shapes.items():
-            mode = "r" if name in PADDING else None
-            fields[name] = np.load(place / f"{name}.npy", mmap_mode=mode, allow_pickle=False)  # type: ignore[arg-type]
-            if name not in ARRAY_FIELDS or list(fields[name].shape) != shape:
+        for name, shape in record["arrays"].items():
+            mode: Any = "r" if name in PADDING else None
+            fields[name] = np.load(place / f"{name}.npy", mmap_mode=mode, allow_pickle=False)
+            if list(fields[name].shape) != shape:
                 raise ValueError(f"{name}.npy has shape {fields[name].shape}, expected {shape}")
-        return fields | {"metadata": Metadata(**metadata)}
-    except (ValueError, TypeError, KeyError, OSError, AttributeError) as error:
+        return fields | {"metadata": Metadata(**record["metadata"])}
+    except (ValueError, TypeError, KeyError, OSError) as error:
         raise ValueError(f"{path} cannot be read as trajectories: {error}") from error
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from ethogram.models.data.on_disk import disk_array
 from ethogram.models.data.selection import group_labels
+from ethogram.models.quick_jit import repeated
 
 __all__ = [
     "LARGE",
@@ -19,12 +20,13 @@ __all__ = [
     "gathered",
     "in_parts",
     "is_large",
+    "map_parts",
     "numbers_of",
     "on_disk",
     "whole_groups",
 ]
 
-LARGE, PART = 2**24, 2**20
+LARGE, PART = 2**22, 2**20
 """Numbers of padded data from which on they are read part by part, and those of a part, one group at least."""
 
 DELAY = 2.0
@@ -86,12 +88,22 @@ def drop_pages(data: Any) -> None:
             mapped._mmap.madvise(mmap.MADV_DONTNEED)  # type: ignore[attr-defined]
 
 
+def map_parts(
+    data: Any, function: Callable[[Any], Any], description: str | None = None
+) -> Iterator[tuple[np.ndarray, Any]]:
+    """Numbers of sequences, and what a function makes of these, by programs that are compiled for all parts."""
+    count = max(len(data.lengths) * numbers_of(data) // PART, 1) if is_large(data) else 1
+    for rows, part in in_parts(data, description):
+        with repeated(count):
+            found = function(part)
+        yield rows, found
+
+
 def gathered(data: Any, function: Callable[[Any], Any], description: str | None = None) -> Any:
     """Arrays (sequence, ...) that a function makes of trajectories, part by part; large results are on disk."""
     whole: Any = None
-    for rows, part in in_parts(data, description):
-        found = function(part)
-        if part is data:
+    for rows, found in map_parts(data, function, description):
+        if not is_large(data):
             return found
         if whole is None:
             whole = jax.tree.map(lambda x: disk_array((len(data.lengths), *x.shape[1:]), x.dtype), found)

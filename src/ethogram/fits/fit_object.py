@@ -27,7 +27,7 @@ from ethogram.inference.export import to_arviz
 from ethogram.inference.smoothed_draws import sampled_paths
 from ethogram.models.arguments import require_integer
 from ethogram.models.data import Trajectories
-from ethogram.models.data.parts import in_parts
+from ethogram.models.data.parts import map_parts
 from ethogram.plots.axes import figure_or_new, show_plainly
 
 __all__ = ["Fit"]
@@ -350,12 +350,13 @@ class Fit:
 
         given = self._data(data)
         unit = "step" if isinstance(given, Trajectories) else "decision"
-        each, counted = [], []
-        for _, part in in_parts(given, "score") if unit == "step" else [(None, given)]:
+
+        def scored(part: Any) -> tuple[np.ndarray, np.ndarray]:
             values, counts = by_group(part, *self._system.log_densities(self, part, num_draws))
-            each.append((logsumexp(values, axis=0) - np.log(len(values)))[counts > 0])
-            counted.append(counts[counts > 0])
-        entries, counts = np.concatenate(each), np.concatenate(counted)
+            return (logsumexp(values, axis=0) - np.log(len(values)))[counts > 0], counts[counts > 0]
+
+        parts = map_parts(given, scored, "score") if unit == "step" else [(None, scored(given))]
+        entries, counts = map(np.concatenate, zip(*(found for _, found in parts), strict=True))
         if not counts.sum() > 0:
             raise ValueError("data have no observed step or decision to score")
         mean, error = mean_and_error(entries, counts)

@@ -42,7 +42,13 @@ def leaves(result):
     return jax.tree.leaves(result.posterior.blocks)
 
 
-@pytest.mark.parametrize(("exclusive", "gaps"), [(None, False), (None, True), ("per_sequence", False)])
+SLOW = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    ("exclusive", "gaps"),
+    [(None, False), pytest.param(None, True, marks=SLOW), pytest.param("per_sequence", False, marks=SLOW)],
+)
 def test_data_on_disk_give_the_fit_of_the_data_in_memory(tmp_path, monkeypatch, exclusive, gaps):
     model, data = walks(exclusive, gaps)
     data.save(tmp_path / "walks")
@@ -104,6 +110,7 @@ def test_what_is_wrong_is_found_in_its_part(monkeypatch):
         fitted(model, data, batch_size=10)
 
 
+@pytest.mark.slow
 def test_states_scores_and_exports_are_those_of_the_data_in_memory(tmp_path, monkeypatch):
     model, data = walks()
     data.save(tmp_path / "walks")
@@ -131,6 +138,7 @@ def test_states_scores_and_exports_are_those_of_the_data_in_memory(tmp_path, mon
         ethogram.to_arviz(fit.result, stored, posterior_predictive=True, num_draws=8)
 
 
+@pytest.mark.slow
 def test_the_front_door_takes_mini_batches_of_data_on_disk(tmp_path, monkeypatch):
     model, data = walks()
     data.save(tmp_path / "walks")
