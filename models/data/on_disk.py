@@ -39,7 +39,10 @@ def write_folder(path: str | os.PathLike[str], parts: Iterable[Any], num_steps: 
     if os.path.lexists(place) and not (place / TABLE).is_file():
         raise ValueError(f"path is {path}, which is something else than trajectories: choose another name")
     draft, former = (place.with_name(f".{secrets.token_hex(8)}.{end}") for end in ("part", "old"))
-    draft.mkdir()
+    try:
+        draft.mkdir()
+    except OSError as error:  # such as a folder that is read-only
+        raise OSError(error.errno, error.strerror, os.fspath(path)) from error
     try:
         with contextlib.ExitStack() as files:
             _write(draft, parts, num_steps, files)

@@ -85,7 +85,7 @@ class Moments(NamedTuple):
 
 
 def data_moments(data: Trajectories, dtype: Any) -> Moments:
-    """Mean and covariance of the observed frames, computed in the precision of the data.
+    """Mean and covariance of the observed frames, computed in double precision unless they are traced.
 
     Correlations are shrunk by a thousandth. A feature that never varies gets variance 1; without any observed frame
     the mean is 0 and the covariance the identity. Where features are NaN, means and variances are those of what is
@@ -98,7 +98,7 @@ def data_moments(data: Trajectories, dtype: Any) -> Moments:
         kind = x.dtype if jnp.issubdtype(x.dtype, jnp.floating) else xp.result_type(float)
 
         def parts():
-            return [(x.astype(kind), observed)] if xp is jnp else parts_of(x, observed, kind)
+            return [(x.astype(kind), observed)] if xp is jnp else parts_of(x, observed)
 
         sums = [_sums(xp, *part) for part in parts()]
         count, total, frames = (sum(each[1:], each[0]) for each in list(zip(*sums, strict=True))[:3])
@@ -124,11 +124,14 @@ def data_moments(data: Trajectories, dtype: Any) -> Moments:
         return concretely(moments, data.observations, data.observed)
 
 
-def parts_of(x: np.ndarray, observed: np.ndarray, dtype: Any) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Observations and masks of some sequences each: intermediate results of all would take several times the data."""
+def parts_of(x: np.ndarray, observed: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Observations and masks of some sequences each: intermediate results of all would take several times the data.
+
+    In double precision: sums of many frames far from zero lose all digits in single precision.
+    """
     size = max(PART // max(observed.shape[1], 1), 1)
     for start in range(0, max(len(x), 1), size):
-        yield x[start : start + size].astype(dtype, copy=False), observed[start : start + size]
+        yield x[start : start + size].astype(np.float64, copy=False), observed[start : start + size]
         drop_pages(x)
 
 

@@ -152,7 +152,7 @@ def feature_means(data: Trajectories, transform: Any, dtype: Any, positive: bool
 
     def mean(xp, x, observed):
         count, total = 0, 0
-        for values, seen in parts_of(x, observed, np.float64) if xp is np else [(x.astype(dtype), observed)]:
+        for values, seen in parts_of(x, observed) if xp is np else [(x.astype(dtype), observed)]:
             good = seen[..., None] & ~xp.isnan(values)
             count += xp.sum(good, axis=(0, 1))
             total += xp.sum(xp.where(good, transform(xp, xp.where(good, values, 1)), 0), axis=(0, 1))
