@@ -26,7 +26,7 @@ __all__ = [
     "whole_groups",
 ]
 
-LARGE, PART = 2**22, 2**20
+LARGE, PART = 2**22, 2**18
 """Numbers of padded data from which on they are read part by part, and those of a part, one group at least."""
 
 DELAY = 2.0
