@@ -13,6 +13,7 @@ from ethogram.inference.conjugate.mini_batches import in_group_order
 from ethogram.inference.conjugate.padded_shapes import num_steps_of, pad_batch, padded_shape
 from ethogram.inference.conjugate.steps import float_type
 from ethogram.models.conjugate_model import ConjugateModel, group_size
+from ethogram.models.data.parts import taken
 from ethogram.models.data.trajectories import Metadata, Trajectories, group_labels
 from ethogram.models.numpy_generator import numpy_generator
 
@@ -75,7 +76,7 @@ def sampled_problem(model: ConjugateModel, data: Trajectories, key: Array, frame
     order = numpy_generator(key).permutation(len(counts))
     most = START_CELLS // data.observed.shape[1]
     drawn = max(int(np.searchsorted(np.cumsum(counts[order]), most, side="right")), 1)
-    problem = make_problem(model, data.take(np.isin(number, order[:drawn])))
+    problem = make_problem(model, taken(data, np.flatnonzero(np.isin(number, order[:drawn]))))
     return problem._replace(frames=float(frames), scale=frames / max(problem.frames, 1.0))
 
 

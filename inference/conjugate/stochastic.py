@@ -36,7 +36,7 @@ from ethogram.inference.conjugate.steps import (
     stochastic_steps,
 )
 from ethogram.models.arguments import require_integer
-from ethogram.models.data.parts import PART, drop_pages, is_large, numbers_of, whole_groups
+from ethogram.models.data.parts import PART, is_large, numbers_of, taken, whole_groups
 from ethogram.models.data.trajectories import Trajectories, group_labels
 from ethogram.models.numpy_generator import key_words
 
@@ -58,7 +58,7 @@ class Reader(NamedTuple):
 
     def batch(self, problem: Problem, rows: np.ndarray, num_sequences: int) -> Any:
         """Arranged sequences, numbered in order of the groups and ascending, with empty ones up to `num_sequences`."""
-        part = in_group_order(self.data.take(self.order[rows]))
+        part = in_group_order(taken(self.data, self.order[rows]))
         return pad_batch(arranged(problem.model, problem.prior, part), num_sequences, self.num_steps)
 
     def bounds(self, problem: Problem, blocks: Any) -> np.ndarray:
@@ -72,7 +72,6 @@ class Reader(NamedTuple):
         for rows in parts:
             batch = self.batch(problem, rows, most)
             total += np.asarray(local_bounds(problem.model, blocks, batch), float)
-            drop_pages(self.data)
         return total.astype(float_type(blocks))
 
 

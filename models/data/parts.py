@@ -23,11 +23,15 @@ __all__ = [
     "map_parts",
     "numbers_of",
     "on_disk",
+    "taken",
     "whole_groups",
 ]
 
 LARGE, PART = 2**22, 2**18
 """Numbers of padded data from which on they are read part by part, and those of a part, one group at least."""
+
+FEW = 64
+"""Scattered sequences that are read at a time."""
 
 DELAY = 2.0
 """Seconds after which a progress bar appears."""
@@ -86,6 +90,15 @@ def drop_pages(data: Any) -> None:
         mapped = leaf if isinstance(leaf, np.memmap) else getattr(leaf, "base", None)
         if isinstance(mapped, np.memmap) and hasattr(mmap, "MADV_DONTNEED"):
             mapped._mmap.madvise(mmap.MADV_DONTNEED)  # type: ignore[attr-defined]
+
+
+def taken(data: Any, rows: np.ndarray) -> Any:
+    """Sequences by number, a few at a time: the system maps many more pages than scattered ones need."""
+    pieces = []
+    for start in range(0, len(rows), FEW):
+        pieces.append(data.take(rows[start : start + FEW]))
+        drop_pages(data)
+    return jax.tree.map(lambda *x: np.concatenate(x), *pieces)
 
 
 def map_parts(

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ethogram.models.data import Trajectories
 from ethogram.models.data.parts import is_large
 from ethogram.models.printing import few_names
 
@@ -32,7 +33,8 @@ def of_states(fit: Any) -> Findings:
     if not fit.state_names:
         return Findings([], {})
     # Paths of these are not sampled, or would take many times the memory of the data.
-    if getattr(fit.model, "exclusive", None) is not None or is_large(fit.data):
+    large = isinstance(fit.data, Trajectories) and is_large(fit.data)
+    if getattr(fit.model, "exclusive", None) is not None or large:
         frames = fit.states().frames
         shares = zip(fit.state_names, frames / frames.sum(), strict=True)
         each = [f"{name}: {100 * share:.1f} % of the recorded time" for name, share in shares]
