@@ -113,7 +113,7 @@ def fingerprint(*content: Any) -> str:
     digest = hashlib.sha256(json.dumps(_encode(list(content), arrays, own_only=False)).encode())
     for name, array in arrays.items():
         digest.update(f"{name}{array.shape}{array.dtype}".encode())
-        digest.update(np.ascontiguousarray(array).tobytes())
+        digest.update(np.ascontiguousarray(array).view(np.uint8).data)
     return digest.hexdigest()[:32]
 
 

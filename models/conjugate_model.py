@@ -20,6 +20,7 @@ from ethogram.models.data import trajectories
 from ethogram.models.data.checks import is_readable
 from ethogram.models.data.gaps import require_complete
 from ethogram.models.data.padding import is_nan
+from ethogram.models.data.parts import in_parts
 from ethogram.models.data.trajectories import Metadata, Trajectories
 from ethogram.models.families.conjugate_block import ConjugateBlock
 from ethogram.models.families.exponential_family import natural_step, total_kl
@@ -32,6 +33,7 @@ __all__ = [
     "Entries",
     "Exportable",
     "bound_model",
+    "check_data",
     "exact_e_step",
     "group_size",
     "log_likelihood",
@@ -350,6 +352,20 @@ def bound_model(model: Any, data: Any) -> Any:
     return model if model.is_bound else model.bind(data)
 
 
+def check_data(model: Any, data: Any) -> None:
+    """Raise what the `check` of a model raises; large trajectories are read part by part, which messages then name."""
+    if not isinstance(data, Trajectories):
+        model.check(data)
+        return
+    for rows, part in in_parts(data):
+        try:
+            model.check(part)
+        except (ValueError, TypeError) as error:
+            if part is data:
+                raise
+            raise type(error)(f"in the part of sequences {rows[0]} to {rows[-1]}: {error}") from error
+
+
 def log_likelihood(model: Any, parameters: dict[str, Any], batch: Any, value: Any) -> Array:
     """Log likelihood of every entry in nats, given the condition if there is one: of distinct roles, say."""
     distribution = model.likelihood(parameters, batch)
@@ -368,10 +384,10 @@ def steps_by_entry(model: Exportable, data: Any, entries: Entries | None = None)
     return steps if groups is None else steps[groups].sum(axis=1)
 
 
-def require_informative(model: Exportable, data: Trajectories, condition: bool = True) -> None:
-    """Raise ValueError for data without an informative step, of which a fit would return the prior.
+def require_informative(model: Exportable, data: Trajectories, condition: bool = True) -> int:
+    """Number of informative steps; a ValueError without one, since a fit would return the prior.
 
-    Traced data, and those of other processes, are not looked at; nor are those that are no `condition`.
+    Traced data, and those of other processes, are not looked at, which gives 0; nor are those that are no `condition`.
 
     Warns
     -----
@@ -379,18 +395,22 @@ def require_informative(model: Exportable, data: Trajectories, condition: bool =
         A feature has no value in any frame.
     """
     if not condition or not is_readable(data):
-        return
-    if not model.informative_steps(data).any():
+        return 0
+    steps, known = 0, np.False_
+    for _, part in in_parts(data):
+        steps += int(model.informative_steps(part).sum())
+        if part.observations is not None and model.observed_site != "actions":
+            seen = ~is_nan(np.asarray(part.observations)) & np.asarray(part.observed)[..., None]
+            known = known | seen.any(axis=(0, 1))
+    if not steps:
         raise ValueError(
             f"data have no observed {'action' if model.observed_site == 'actions' else 'frame'} to learn from, in any "
             f"of {data.num_sequences} sequences: look where data.observed is False, and what the reader took as missing"
         )
-    if data.observations is None or model.observed_site == "actions":
-        return
-    seen = ~is_nan(np.asarray(data.observations)) & np.asarray(data.observed)[..., None]
-    if not seen.any(axis=(0, 1)).all() and seen.any():
-        lost, names = int(seen.any(axis=(0, 1)).argmin()), data.metadata.feature_names
+    if known.any() and not known.all():
+        lost, names = int(known.argmin()), data.metadata.feature_names
         name = repr(names[lost]) if names else str(lost)
         warn_user(
             f"feature {name} has no value in any frame, and what is learnt of it is its prior: leave it out"
         )
+    return steps

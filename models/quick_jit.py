@@ -6,8 +6,10 @@ lower level of optimisation, it compiles three to five times as quickly, and the
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from typing import Any
 
 import jax
@@ -16,7 +18,10 @@ from jax.extend.core import find_top_trace
 
 from ethogram.models.arguments import is_concrete
 
-__all__ = ["quick_jit"]
+__all__ = ["quick_jit", "repeated"]
+
+REPEATS: ContextVar[int] = ContextVar("REPEATS", default=1)
+"""Parts of the data that the program is called for."""
 
 LEVELS = ((2**23, 0), (2**27, 1))
 """Work, in numbers handled, up to which a program is compiled at a level of optimisation; beyond, at JAX's default.
@@ -64,7 +69,7 @@ def quick_jit(
         if _is_transformed() or jax.default_backend() != "cpu":
             return usual(*args, **kwargs)
         times = calls(*args, **kwargs) if callable(calls) else calls
-        work = times * sum(map(np.size, leaves))
+        work = REPEATS.get() * times * sum(map(np.size, leaves))
         program = next((quick[level] for most, level in LEVELS if work <= most), usual)
         return program(*args, **kwargs)
 
@@ -72,6 +77,16 @@ def quick_jit(
     wrapped.eval_shape = usual.eval_shape
     wrapped._cache_size = lambda: sum(program._cache_size() for program in (usual, *quick.values()))
     return wrapped
+
+
+@contextlib.contextmanager
+def repeated(times: int) -> Iterator[None]:
+    """Programs are called for so many parts of the data, and compiled with their work in view."""
+    token = REPEATS.set(times)
+    try:
+        yield
+    finally:
+        REPEATS.reset(token)
 
 
 def _is_transformed() -> bool:

@@ -29,14 +29,15 @@ from ethogram.inference.conjugate.ascent import Ascent, one_of
 from ethogram.inference.conjugate.journal import Journal
 from ethogram.inference.conjugate.mini_batches import group_order, in_group_order
 from ethogram.inference.conjugate.posterior import ConjugatePosterior, ConjugateResult
-from ethogram.inference.conjugate.problem import Problem, arranged, make_problem, stripped
+from ethogram.inference.conjugate.problem import Problem, arranged, make_problem, sampled_problem, stripped
 from ethogram.inference.conjugate.search import Settled, edit_search, grow_search, restart_search
 from ethogram.inference.conjugate.starts import continued_blocks, start_blocks
 from ethogram.inference.conjugate.step_sizes import check_step_size, robbins_monro, step_size_at
 from ethogram.inference.conjugate.steps import impossible_sequences, size_of
 from ethogram.inference.conjugate.stochastic import plan_steps, stochastic_search
 from ethogram.models.arguments import require_integer, require_key, require_number, require_one_of, warn_user
-from ethogram.models.conjugate_model import ConjugateModel, require_informative
+from ethogram.models.conjugate_model import ConjugateModel, check_data, require_informative
+from ethogram.models.data.parts import in_parts, is_large
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.families.projection import may_not_fall, warn_of_rows
 from ethogram.models.keys import folded_key, split_key
@@ -138,8 +139,8 @@ class ConjugateSVI:
         require_number("tol", tol, least=0)
         require_one_of("search", search, ("auto", "restarts", "edits"))
         check_step_size(step_size)
-        self.model.check(data)
-        require_informative(self.model, data)
+        check_data(self.model, data)
+        frames = require_informative(self.model, data)
         key_start, key_plan, key_next = split_key(key, 3)
         earlier = init if isinstance(init, ConjugateResult) else None
         like = {} if earlier is None else {"like": earlier.posterior.model}
@@ -148,7 +149,12 @@ class ConjugateSVI:
         if step_size is None:
             step_size = 1.0 if ascends else robbins_monro()
         step_size_at(step_size, np.unique([first, first + num_steps - 1]))
-        problem = make_problem(self.model.bind(data, **like), data)
+        bound = self.model.bind(data, **like)
+        # Large data are read as mini-batches are needed, and starts are those of some groups.
+        if batch_size is not None and is_large(data):
+            problem = sampled_problem(bound, data, key_start, frames)
+        else:
+            problem = make_problem(bound, data)
         several = earlier is None and restarts > 1
         chosen = chosen_search(search, problem.model, ascends and tol > 0, several)
         steps = None if ascends else plan_steps(problem, data, key_plan, batch_size, step_size)
@@ -167,7 +173,7 @@ class ConjugateSVI:
             blocks, restarts = continued_blocks(blocks, problem.prior), 1
         elif chosen != "grow":
             fixed = problem.model, problem.prior, problem.arranged, restarts, init, problem.batches
-            blocks = start_blocks(key_start, *fixed)
+            blocks = start_blocks(key_start, *fixed, scale=problem.scale)
         check = functools.partial(_refuse_impossible, data)
         with tqdm(total=num_steps, initial=journal.pages.steps, disable=not progress_bar, desc="fit") as bar:
             try:
@@ -220,8 +226,11 @@ def _refuse_impossible(data: Trajectories, problem: Problem, blocks: Any, elbo: 
         raise ValueError(
             "the ELBO is NaN at every restart: look for infinite or huge values in the data and the prior"
         )
-    batch = arranged(problem.model, problem.prior, stripped(in_group_order(data)).trim())
-    found = group_order(data)[impossible_sequences(problem.model, one_of(blocks, 0), batch)]
+    found = np.zeros(0, int)
+    for rows, part in in_parts(data):
+        batch = arranged(problem.model, problem.prior, stripped(in_group_order(part)).trim())
+        own = rows[group_order(part)[impossible_sequences(problem.model, one_of(blocks, 0), batch)]]
+        found = np.append(found, own)
     where = f", sequence {found.min()} first of {len(found)}" if found.size else ""
     raise ValueError(
         f"every restart assigns probability zero to the data{where}: "

@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from ethogram.inference import storage
 from ethogram.inference.draws import Draws, ExportsDraws, draw_in_chunks, one_chain, variational_attributes
 from ethogram.models.arguments import is_concrete, refuse_fork, require_integer, require_key
-from ethogram.models.conjugate_model import ConjugateModel
+from ethogram.models.conjugate_model import ConjugateModel, check_data
 from ethogram.models.families.conjugate_block import ConjugateBlock, require_finite
 from ethogram.models.families.exponential_family import expected_statistics
 from ethogram.models.families.numpyro_sites import by_site
@@ -220,7 +220,7 @@ def posterior_that_fits(
     refuse_fork()
     posterior = posterior_of(value, name, accepted)
     require_model_of(posterior.model, kind, name)
-    posterior.model.check(data)
+    check_data(posterior.model, data)
     return posterior
 
 

@@ -7,20 +7,26 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from ethogram.inference.conjugate.mini_batches import in_group_order
 from ethogram.inference.conjugate.padded_shapes import num_steps_of, pad_batch, padded_shape
 from ethogram.inference.conjugate.steps import float_type
 from ethogram.models.conjugate_model import ConjugateModel, group_size
-from ethogram.models.data.trajectories import Metadata, Trajectories
+from ethogram.models.data.parts import taken
+from ethogram.models.data.trajectories import Metadata, Trajectories, group_labels
+from ethogram.models.numpy_generator import numpy_generator
 
-__all__ = ["MAX_WASTE", "Problem", "arranged", "make_problem", "padded", "stripped"]
+__all__ = ["MAX_WASTE", "Problem", "arranged", "make_problem", "padded", "sampled_problem", "stripped"]
 
 MAX_WASTE = 0.3
 """Share of padding from which the data are split into one more bucket, whose shape has to be compiled."""
 
 SMALL_CELLS = 200_000
 """Padded steps below which the data stay in one bucket: compiling a second shape costs more than it saves."""
+
+START_CELLS = 2**17
+"""Padded steps of the groups of large data from which fits start."""
 
 PLAIN = Metadata()
 
@@ -34,6 +40,7 @@ class Problem(NamedTuple):
     arranged : batches as the model's ``arrange`` gives them, sequences in order of their groups.
     batches : the same in padded shapes.
     frames : informative steps of the data.
+    scale : frames of the data per frame of the batches, where these are part of the data.
     """
 
     model: ConjugateModel
@@ -41,6 +48,7 @@ class Problem(NamedTuple):
     arranged: list[Any]
     batches: list[Any]
     frames: float
+    scale: float = 1.0
 
     def with_states(self, number: int) -> Problem:
         """The problem of a model with room for `number` states; data do not depend on them."""
@@ -60,6 +68,16 @@ def make_problem(model: ConjugateModel, data: Trajectories) -> Problem:
     each = [arranged(model, prior, bucket) for bucket in buckets]
     frames = float(model.informative_steps(data).sum())
     return Problem(model, prior, each, [padded(model, batch) for batch in each], frames)
+
+
+def sampled_problem(model: ConjugateModel, data: Trajectories, key: Array, frames: int) -> Problem:
+    """The problem of some groups of large data, drawn at random, from which fits start; `frames` are those of all."""
+    _, number, counts = np.unique(group_labels(data), return_inverse=True, return_counts=True)
+    order = numpy_generator(key).permutation(len(counts))
+    most = START_CELLS // data.observed.shape[1]
+    drawn = max(int(np.searchsorted(np.cumsum(counts[order]), most, side="right")), 1)
+    problem = make_problem(model, taken(data, np.flatnonzero(np.isin(number, order[:drawn]))))
+    return problem._replace(frames=float(frames), scale=frames / max(problem.frames, 1.0))
 
 
 def is_small(model: ConjugateModel, data: Trajectories) -> bool:

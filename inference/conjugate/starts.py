@@ -29,6 +29,7 @@ def start_blocks(
     init: Any,
     padded: list[Any] | None = None,
     number: int | None = None,
+    scale: float = 1.0,
 ) -> dict[str, ConjugateBlock]:
     """Blocks with a leading axis of `restarts`: the prior updated once by the statistics of an initial guess.
 
@@ -44,6 +45,7 @@ def start_blocks(
     restarts : number of initial guesses.
     init : one of the kinds above.
     padded : the batches in the shapes that compiled programs take; None: as they are.
+    scale : frames of the data per frame of `batches`, where these are part of the data.
     number : states that q uses, the first ones, where `prior` is of the model's ``prior_of_first``; None: all.
 
     Raises
@@ -73,10 +75,10 @@ def start_blocks(
             model.start_statistics(np.random.default_rng([*words, i]), kinds[i], batches, *more)
             for i in rough
         ]
-        parts.append(_updated(prior, jax.tree.map(lambda *x: np.stack(x).astype(dtype), *each)))
+        parts.append(_updated(prior, jax.tree.map(lambda *x: np.stack(x).astype(dtype), *each), scale))
     if drawn:
         keys = jax.random.split(key, restarts)[np.asarray(drawn)]
-        parts.append(_from_prior(keys, model, prior, padded or batches))
+        parts.append(_from_prior(keys, model, prior, padded or batches, scale))
     return _in_order(parts, np.argsort(rough + drawn))
 
 
@@ -110,16 +112,16 @@ def _in_order(parts, order):
 
 
 @quick_jit
-def _updated(prior, statistics):
-    return jax.vmap(lambda one: natural_step(prior, prior, one, 1.0, 1.0))(statistics)
+def _updated(prior, statistics, scale=1.0):
+    return jax.vmap(lambda one: natural_step(prior, prior, one, scale, 1.0))(statistics)
 
 
 @quick_jit
-def _from_prior(keys, model, prior, batches):
+def _from_prior(keys, model, prior, batches, scale):
     def one(key):
         point = drawn_statistics(key, prior)
         statistics = jax.grad(lambda e: sum(model.log_normalizer(e, batch) for batch in batches))(point)
-        return natural_step(prior, prior, statistics, 1.0, 1.0)
+        return natural_step(prior, prior, statistics, scale, 1.0)
 
     return jax.vmap(one)(keys)
 

@@ -25,10 +25,12 @@ __all__ = [
     "BLOCK",
     "ascent_block",
     "bounds",
+    "divergences",
     "float_type",
     "full_steps",
     "impossible_sequences",
     "iterations_of",
+    "local_bounds",
     "settled",
     "size_of",
     "stochastic_steps",
@@ -112,6 +114,20 @@ def bounds(model, blocks, prior, batches):
         return _local_bound(model, expected_statistics(one), batches) - model.divergence(one, prior)
 
     return jax.vmap(bound)(blocks)
+
+
+@_by_slices
+@quick_jit(calls=MANY)
+def local_bounds(model, blocks, batch):
+    """What a part of the data adds to the ELBO (restart,), in nats."""
+    return jax.vmap(lambda one: model.log_normalizer(expected_statistics(one), batch))(blocks)
+
+
+@_by_slices
+@quick_jit
+def divergences(model, blocks, prior):
+    """What is subtracted from the ELBO (restart,), in nats."""
+    return jax.vmap(lambda one: model.divergence(one, prior))(blocks)
 
 
 def ascent_block(

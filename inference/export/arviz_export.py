@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -15,8 +16,9 @@ from ethogram.inference.draws import HasMean, flat_draws
 from ethogram.inference.export.draws import read_draws
 from ethogram.inference.export.labelled_arrays import Layout, relabel
 from ethogram.inference.export.pointwise import Pointwise
-from ethogram.models.arguments import require_integer, require_key, require_one_of, warn_user
-from ethogram.models.conjugate_model import Exportable, bound_model, overrides
+from ethogram.models.arguments import require_integer, require_key, require_one_of, require_room, warn_user
+from ethogram.models.conjugate_model import Exportable, bound_model, check_data, overrides
+from ethogram.models.data.parts import in_parts, is_large
 from ethogram.models.data.trajectories import Trajectories
 
 __all__ = ["to_arviz"]
@@ -134,7 +136,7 @@ def to_arviz(
     drawn = read_draws(key_draws, result, data, model, guide, num_draws)
     described = drawn.model if isinstance(drawn.model, Exportable) else Exportable()
     if data is not None:
-        described.check(data)
+        check_data(described, data)
         described = bound_model(described, data)
     layout = Layout(described, data, coords, dims)
     free = {f"{name}_free" for name in drawn.sites}
@@ -212,33 +214,51 @@ def _about_data(
     """Fill the groups from the model's likelihood; return the aligned sites, and labels of the entries."""
     data, key, log_likelihood, posterior_predictive, align, progress_bar = request
     chains, draws = next(iter(sites.values())).shape[:2]
-    asked = Pointwise(model, flat_draws(sites), data, progress_bar)
-    name = model.observed_site
+    name, large = model.observed_site, isinstance(data, Trajectories) and is_large(data)
+    if large and (align is not None or log_likelihood == "step" or posterior_predictive):
+        shape = (chains * draws, *np.shape(getattr(data, name if posterior_predictive else "observed")))
+        require_room(
+            "the export of a number per draw and step",
+            shape,
+            np.float32,
+            "give data.take(...), or fewer draws",
+        )
+    asked = functools.cache(lambda: Pointwise(model, flat_draws(sites), data, progress_bar))
     labels: dict[str, Any] = {}
     if align is not None:
         reference = _reference(align, sites, layout, model.needed_sites())
-        order = asked.state_order(reference).reshape(chains, draws, -1)
+        order = asked().state_order(reference).reshape(chains, draws, -1)
         dims = {site: layout.site_dims(site, value) for site, value in sites.items()}
         sites = {site: relabel(value, dims[site], layout.label_dims, order) for site, value in sites.items()}
     if log_likelihood == "sequence":
-        entries, unit = asked.log_likelihood(), asked.unit
-        numbers = np.arange(len(asked.value))
-        if asked.groups is not None:
-            numbers = np.asarray(data.group)[asked.groups[:, 0]]
+        each = []
+        for rows, part in (
+            in_parts(data, "log likelihood" if progress_bar else None) if large else [(None, data)]
+        ):
+            own = Pointwise(model, flat_draws(sites), part, progress_bar) if large else asked()
+            numbers = np.arange(len(own.value)) if rows is None else rows
+            if own.groups is not None:
+                numbers = np.asarray(part.group)[own.groups[:, 0]]
+            each.append((own.log_likelihood(), numbers[own.counted], numbers))
+            unit = own.unit
+        parts = [np.concatenate(found, axis=-1) for found in zip(*each, strict=True)]
+        order, numbers = np.argsort(parts[1], kind="stable"), np.sort(parts[2])
+        entries, counted = parts[0][:, order], np.isin(numbers, parts[1])
         labels = layout.agent_label() if unit == "sequence" else {}
         labels[unit] = unit, layout.entries(unit, numbers)
-        labels = {name: (dim, np.asarray(values)[asked.counted]) for name, (dim, values) in labels.items()}
+        labels = {name: (dim, np.asarray(values)[counted]) for name, (dim, values) in labels.items()}
         groups["log_likelihood"] = {name: ((*layout.lead, unit), entries.reshape(chains, draws, -1))}
     elif log_likelihood == "step":
-        steps = asked.steps()
+        steps = asked().steps()
         labels = {"sequence": ("observation", steps.sequence), "time": ("observation", steps.time)}
         increment = steps.increment.reshape(chains, draws, -1)
         groups["log_likelihood"] = {name: ((*layout.lead, "observation"), increment)}
     if posterior_predictive:
-        values = asked.predictive(key)
+        values = asked().predictive(key)
         shape = (chains, draws, *layout.observed(name, values[0])[1].shape)
         groups["posterior_predictive"] = {name: layout.sampled(name, values.reshape(shape))}
-    groups.setdefault("observed_data", {name: layout.observed(name, asked.value)})
+    value = None if name in Trajectories._fields else asked().value
+    groups.setdefault("observed_data", {name: layout.observed(name, value)})
     return sites, labels
 
 

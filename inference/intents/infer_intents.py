@@ -15,6 +15,7 @@ from ethogram.inference.conjugate.padded_shapes import padded_data
 from ethogram.inference.conjugate.posterior import posterior_that_fits
 from ethogram.inference.smoothed_draws import DRAWS, are_draws, average_over_draws
 from ethogram.models.chains.markov_chain import Marginals
+from ethogram.models.data.parts import gathered
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.intents.agent_markov import AgentMarkov
 from ethogram.models.printing import short_repr
@@ -69,10 +70,23 @@ def infer_intents(posterior: Any, data: Trajectories, *, model: Any = None) -> I
         model, averaged = average_over_draws(posterior, data, model, AgentMarkov)
         return _summary(model, data, averaged.state, averaged.change)
     posterior = posterior_that_fits(posterior, data, AgentMarkov, accepted=DRAWS)
-    model = posterior.model
+    model, mean = posterior.model, posterior.mean()
+    visits = np.zeros((model.truncation, model.num_states))
+
+    def decode(part: Trajectories) -> tuple[np.ndarray, ...]:
+        found = _decoded(model, mean, part)
+        np.add(visits, found.visits, out=visits)
+        return found[:3]
+
+    probability, labels, change = gathered(data, decode, "states")
+    return InferredIntents(probability, labels, change, visits, _used(visits))
+
+
+def _decoded(model: AgentMarkov, mean: Any, data: Trajectories) -> InferredIntents:
+    """The intents of traces that fit the model, at parameters by site."""
     count, width = np.shape(data.observed)
     entries = model.entries(padded_data(model, data))
-    marginals = _smoothed(model, posterior.mean(), entries.batch, entries.value)
+    marginals = _smoothed(model, mean, entries.batch, entries.value)
     pair = np.asarray(marginals.pair)[:count, : width - 1]
     change = pair.sum((-2, -1)) - np.trace(pair, axis1=-2, axis2=-1)
     return _summary(model, data, np.asarray(marginals.state)[:count, :width, :-1], change)
@@ -85,10 +99,15 @@ def _summary(
     probability = np.where(inside[..., None], probability, 0)
     visits = np.zeros((model.truncation, model.num_states))
     np.add.at(visits.T, np.asarray(data.states)[inside], probability[inside])
+    labels = np.where(inside, probability.argmax(-1), -1)
+    return InferredIntents(probability, labels, change, visits, _used(visits))
+
+
+def _used(visits: np.ndarray) -> np.ndarray:
+    """Intents with a share of the steps above `USED`, in decreasing order."""
     share = visits.sum(-1) / visits.sum()
     order = np.argsort(-share)
-    labels = np.where(inside, probability.argmax(-1), -1)
-    return InferredIntents(probability, labels, change, visits, order[share[order] > USED])
+    return order[share[order] > USED]
 
 
 @quick_jit

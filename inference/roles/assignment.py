@@ -11,6 +11,7 @@ from jaxtyping import Float, Int
 from ethogram.inference.conjugate.padded_shapes import padded_data
 from ethogram.inference.conjugate.posterior import ConjugatePosterior, ConjugateResult, posterior_that_fits
 from ethogram.inference.smoothed_draws import DRAWS, are_draws, average_over_draws
+from ethogram.models.data.parts import gathered
 from ethogram.models.data.selection import label_name
 from ethogram.models.data.trajectories import Trajectories, group_labels, valid_steps
 from ethogram.models.optimal_assignment import Assignment, checked_costs, ranked_assignment
@@ -107,7 +108,12 @@ def infer_roles(posterior: Any, data: Trajectories, *, model: Any = None) -> Inf
     if are_draws(posterior):
         return roles_of_draws(posterior, data, model, RoleHMM)
     posterior = posterior_that_fits(posterior, data, RoleHMM, accepted=DRAWS)
-    model, expected = posterior.model, posterior.expected_statistics()
+    expected = posterior.expected_statistics()
+    return gathered(data, lambda part: _decoded(posterior.model, expected, part), "states")
+
+
+def _decoded(model: RoleHMM, expected: Any, data: Trajectories) -> InferredRoles:
+    """Paths and probabilities of the roles of data that fit the model."""
     inside = np.asarray(valid_steps(data))
     groups = model.entries(data).sequences
     order = np.arange(data.num_sequences) if groups is None else groups.ravel()

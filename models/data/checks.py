@@ -11,7 +11,7 @@ from ethogram.models.data.gaps import first_gap
 from ethogram.models.data.metadata import ARRAY_FIELDS, SEQUENCE_LABELS, STEP_FIELDS, STEP_LABELS
 from ethogram.models.data.selection import valid_steps
 
-__all__ = ["check", "check_arrays", "is_readable"]
+__all__ = ["check", "check_arrays", "check_form", "is_readable"]
 
 
 def check(data: Any) -> Any:
@@ -45,9 +45,7 @@ def is_readable(data: Any) -> bool:
 
 def check_arrays(data: Any) -> None:
     """Raise what `check` describes unless the concrete arrays are valid."""
-    data = _on_host(data)
-    _check_kinds(data)
-    _check_shapes(data)
+    data = check_form(data)
     lengths, observed, valid = data.lengths, data.observed, valid_steps(data)
     num_steps = observed.shape[1]
     require(lengths >= 0, "lengths", lengths, "is negative", "count the frames of the sequence")
@@ -74,7 +72,8 @@ def check_arrays(data: Any) -> None:
             require_representable("observations", data.observations, where=data.observed[..., None])
 
 
-def _on_host(data: Any) -> Any:
+def check_form(data: Any) -> Any:
+    """The data on the host, once arrays are there, of the right kinds, and their shapes agree."""
     for field in ARRAY_FIELDS:
         part = getattr(data, field)
         if part is None and field in ("lengths", "observed"):
@@ -85,7 +84,10 @@ def _on_host(data: Any) -> Any:
             )
     if data.observations is None and data.states is None and data.actions is None:
         raise ValueError("observations, states and actions are all None: there is nothing to model")
-    return jax.tree.map(np.asarray, data)
+    data = jax.tree.map(np.asarray, data)
+    _check_kinds(data)
+    _check_shapes(data)
+    return data
 
 
 def _check_kinds(data: Any) -> None:

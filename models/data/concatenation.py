@@ -9,7 +9,7 @@ from ethogram.models.arguments import as_list
 from ethogram.models.data.checks import check
 from ethogram.models.data.metadata import SEQUENCE_LABELS, STEP_FIELDS, STEP_LABELS, Metadata
 
-__all__ = ["concatenated"]
+__all__ = ["PADDING", "concatenated", "form"]
 
 SAME = ("feature_names", "feature_units", "time_unit", "frame_rate", "time_kind", "time_zone")
 PADDING = {"observations": 0, "states": -1, "actions": -1, "observed": False, "stay": -1, "times": -1}
@@ -25,8 +25,8 @@ def concatenated(items: Iterable[Any], called: Sequence[str] | None = None) -> d
         if not hasattr(part, "observed"):
             raise TypeError(f"{name} is {type(part).__name__}: give a list of Trajectories")
         check(part)
-        for what, wanted in _form(parts[0]).items():
-            if (found := _form(part)[what]) != wanted:
+        for what, wanted in form(parts[0]).items():
+            if (found := form(part)[what]) != wanted:
                 raise ValueError(
                     f"{name}.{what} is {found!r}, that of {called[0]} is {wanted!r}: read them alike"
                 )
@@ -53,12 +53,12 @@ def concatenated(items: Iterable[Any], called: Sequence[str] | None = None) -> d
     return dict.fromkeys(("observations", "states", "actions")) | fields | {"metadata": Metadata(**metadata)}
 
 
-def _form(part: Any) -> dict[str, Any]:
+def form(part: Any) -> dict[str, Any]:
     """What trajectories must have in common to be joined."""
     fields = (*STEP_FIELDS, *SEQUENCE_LABELS)
-    form: dict[str, Any] = {field: None if getattr(part, field) is None else "given" for field in fields}
-    form["observations.shape[2]"] = None if part.observations is None else part.observations.shape[2]
-    return form | {f"metadata.{name}": getattr(part.metadata, name) for name in SAME}
+    found: dict[str, Any] = {field: None if getattr(part, field) is None else "given" for field in fields}
+    found["observations.shape[2]"] = None if part.observations is None else part.observations.shape[2]
+    return found | {f"metadata.{name}": getattr(part.metadata, name) for name in SAME}
 
 
 def _in_one_vocabulary(

@@ -1,5 +1,6 @@
 """Ragged batches of behaviour: the padded container that models read, its constructors, buckets and splits."""
 
+import os
 import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -13,13 +14,14 @@ from jaxtyping import Array, Bool, Int, Num
 from ethogram.models.arguments import is_concrete, require_key, require_number, require_one_of
 from ethogram.models.data.action_numbers import warn_of_numbers_from_one
 from ethogram.models.data.buckets import bucket_indices
-from ethogram.models.data.checks import check
+from ethogram.models.data.checks import check, check_form
 from ethogram.models.data.concatenation import concatenated
 from ethogram.models.data.description import describe_data, trajectories_in_words
 from ethogram.models.data.episodes import read_episodes, read_list
 from ethogram.models.data.gaps import lacking
 from ethogram.models.data.labels import coded_fields
 from ethogram.models.data.metadata import SEQUENCE_LABELS, ColumnName, Metadata
+from ethogram.models.data.on_disk import read_folder, write_folder
 from ethogram.models.data.outliers import warn_of_unobserved
 from ethogram.models.data.scaling import centred, standardised
 from ethogram.models.data.selection import (
@@ -115,6 +117,53 @@ class Trajectories(NamedTuple):
         ([2, 2], [0, 1], ('cat', 'ape'))
         """
         return check(cls(**concatenated(items)))
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> "Trajectories":
+        """The trajectories of a folder that :meth:`save` wrote; their arrays stay on disk, and are memory-mapped.
+
+        Names, shapes and dtypes are checked here, values where a model reads them. ``method="svi"`` of `ethogram.fit`,
+        hidden states and scores read large data part by part.
+
+        Raises
+        ------
+        ValueError : the folder is of something else, of another version, or was not written to the end.
+        """
+        data = cls(**read_folder(path))
+        check_form(data)
+        return data
+
+    @classmethod
+    def save_parts(
+        cls, path: str | os.PathLike[str], parts: Iterable["Trajectories"], num_steps: int | None = None
+    ) -> "Trajectories":
+        """Trajectories written to a folder part by part, so that one part at a time is in memory, and then opened.
+
+        Parameters
+        ----------
+        path : of the folder, which is replaced where it holds trajectories; it appears once all parts are written.
+        parts : such as a generator; of equal dtypes and metadata, so that a label has one number in all.
+        num_steps : width of the arrays, at least that of each part; None takes that of the first.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> folder = tempfile.mkdtemp() + "/walks"
+        >>> walks = (Trajectories.from_list([[0.0, 1.0, day]], agent=[day]) for day in range(3))
+        >>> Trajectories.save_parts(folder, walks).observations[:, 2, 0].tolist()
+        [0.0, 1.0, 2.0]
+        """
+        write_folder(path, parts, num_steps)
+        return cls.open(path)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a folder of NumPy files, whole or not at all, that :meth:`open` reads.
+
+        Parameters
+        ----------
+        path : of the folder, which is replaced where it holds trajectories.
+        """
+        write_folder(path, [self], None)
 
     @classmethod
     def from_list(

@@ -9,6 +9,7 @@ Fraley and Raftery (2007), "Bayesian regularization for normal mixture estimatio
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 from typing import Any, ClassVar, NamedTuple
 
 import jax
@@ -19,11 +20,12 @@ from jaxtyping import Float
 
 from ethogram.models.arguments import concretely, is_concrete, warn_user
 from ethogram.models.data.angles import refuse_angles
+from ethogram.models.data.parts import drop_pages
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.emissions.emission import Emission, read_observations
 from ethogram.models.emissions.missing_features import gapped
 
-__all__ = ["CentredEmission", "Moments", "data_moments", "warn_of_far_prior"]
+__all__ = ["CentredEmission", "Moments", "data_moments", "parts_of", "warn_of_far_prior"]
 
 SHRINKAGE = 1e-3
 """Share by which correlations are shrunk, so that features that depend on one another leave a proper prior."""
@@ -83,7 +85,7 @@ class Moments(NamedTuple):
 
 
 def data_moments(data: Trajectories, dtype: Any) -> Moments:
-    """Mean and covariance of the observed frames, computed in the precision of the data.
+    """Mean and covariance of the observed frames, computed in double precision unless they are traced.
 
     Correlations are shrunk by a thousandth. A feature that never varies gets variance 1; without any observed frame
     the mean is 0 and the covariance the identity. Where features are NaN, means and variances are those of what is
@@ -93,19 +95,22 @@ def data_moments(data: Trajectories, dtype: Any) -> Moments:
     refuse_angles(data, ANGLE, OF_ANGLES)
 
     def moments(xp, x, observed):
-        x = x if jnp.issubdtype(x.dtype, jnp.floating) else x.astype(float)
-        parts = [(x, observed)] if xp is jnp else _parts(x, observed)
-        sums = [_sums(xp, *part) for part in parts]
+        kind = x.dtype if jnp.issubdtype(x.dtype, jnp.floating) else xp.result_type(float)
+
+        def parts():
+            return [(x.astype(kind), observed)] if xp is jnp else parts_of(x, observed)
+
+        sums = [_sums(xp, *part) for part in parts()]
         count, total, frames = (sum(each[1:], each[0]) for each in list(zip(*sums, strict=True))[:3])
         largest = functools.reduce(xp.maximum, [each[3] for each in sums])
         count = xp.maximum(count, 1)
         mean = total / count
         complete = xp.all(count == frames) | (frames == 0)
-        products = [_products(xp, *part, mean) for part in parts]
+        products = [_products(xp, *part, mean) for part in parts()]
         squares, pairs = (sum(each[1:], each[0]) for each in zip(*products, strict=True))
         pairs = xp.where(complete, count, xp.maximum(pairs, 1))
         covariance = squares / pairs
-        rounding = 4 * xp.finfo(x.dtype).eps * largest
+        rounding = 4 * xp.finfo(kind).eps * largest
         variance = xp.diagonal(covariance)
         constant = variance <= rounding**2
         apart = ~xp.eye(len(mean), dtype=bool)
@@ -119,12 +124,15 @@ def data_moments(data: Trajectories, dtype: Any) -> Moments:
         return concretely(moments, data.observations, data.observed)
 
 
-def _parts(x: np.ndarray, observed: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Observations and masks of some sequences each: intermediate results of all would take several times the data."""
+def parts_of(x: np.ndarray, observed: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Observations and masks of some sequences each: intermediate results of all would take several times the data.
+
+    In double precision: sums of many frames far from zero lose all digits in single precision.
+    """
     size = max(PART // max(observed.shape[1], 1), 1)
-    return [
-        (x[start : start + size], observed[start : start + size]) for start in range(0, max(len(x), 1), size)
-    ]
+    for start in range(0, max(len(x), 1), size):
+        yield x[start : start + size].astype(np.float64, copy=False), observed[start : start + size]
+        drop_pages(x)
 
 
 def _sums(xp: Any, x: Any, observed: Any) -> tuple[Any, Any, Any, Any]:

@@ -18,6 +18,7 @@ from numpyro.distributions import constraints
 
 from ethogram.models.arguments import concretely
 from ethogram.models.data.trajectories import Trajectories
+from ethogram.models.emissions.data_prior import parts_of
 from ethogram.models.emissions.emission import Emission, one_hot, rows_of
 from ethogram.models.families.exponential_family import ConjugateBlock
 
@@ -150,10 +151,12 @@ def feature_means(data: Trajectories, transform: Any, dtype: Any, positive: bool
     """
 
     def mean(xp, x, observed):
-        good = observed[..., None] & ~xp.isnan(x)
-        x = x.astype(np.float64 if xp is np else dtype)
-        count = xp.maximum(xp.sum(good, axis=(0, 1)), 1)
-        found = xp.sum(xp.where(good, transform(xp, xp.where(good, x, 1)), 0), axis=(0, 1)) / count
+        count, total = 0, 0
+        for values, seen in parts_of(x, observed) if xp is np else [(x.astype(dtype), observed)]:
+            good = seen[..., None] & ~xp.isnan(values)
+            count += xp.sum(good, axis=(0, 1))
+            total += xp.sum(xp.where(good, transform(xp, xp.where(good, values, 1)), 0), axis=(0, 1))
+        found = total / xp.maximum(count, 1)
         return (xp.where(found > 0, found, 1) if positive else found).astype(dtype)
 
     return concretely(mean, data.observations, data.observed)

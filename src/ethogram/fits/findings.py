@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ethogram.models.data import Trajectories
+from ethogram.models.data.parts import is_large
 from ethogram.models.printing import few_names
 
 __all__ = ["Findings", "of_answer", "of_choices", "of_rewards", "of_states"]
@@ -30,9 +32,12 @@ def of_states(fit: Any) -> Findings:
     """Shares of the time and mean bouts, tables of both, of transitions, and of shares by group or agent."""
     if not fit.state_names:
         return Findings([], {})
-    if getattr(fit.model, "exclusive", None) is not None:  # paths of these are not sampled
-        shares = fit.states().to_table()["state"].value_counts(normalize=True, sort=False)
-        each = [f"{name}: {100 * share:.1f} % of the recorded time" for name, share in shares.items()]
+    # Paths of these are not sampled, or would take many times the memory of the data.
+    large = isinstance(fit.data, Trajectories) and is_large(fit.data)
+    if getattr(fit.model, "exclusive", None) is not None or large:
+        frames = fit.states().frames
+        shares = zip(fit.state_names, frames / frames.sum(), strict=True)
+        each = [f"{name}: {100 * share:.1f} % of the recorded time" for name, share in shares]
         return Findings([f"Along the most probable paths, {', '.join(each)}."], {})
     budget, dwell = fit.time_budget(), fit.dwell_times()
     shown = budget[budget["mean"] >= LEAST_SHARE].sort_values("mean", ascending=False, kind="stable")

@@ -27,6 +27,7 @@ from ethogram.inference.export import to_arviz
 from ethogram.inference.smoothed_draws import sampled_paths
 from ethogram.models.arguments import require_integer
 from ethogram.models.data import Trajectories
+from ethogram.models.data.parts import map_parts
 from ethogram.plots.axes import figure_or_new, show_plainly
 
 __all__ = ["Fit"]
@@ -364,12 +365,16 @@ class Fit:
         from scipy.special import logsumexp
 
         given = self._data(data)
-        values, counts = by_group(given, *self._system.log_densities(self, given, num_draws))
+        unit = "step" if isinstance(given, Trajectories) else "decision"
+
+        def scored(part: Any) -> tuple[np.ndarray, np.ndarray]:
+            values, counts = by_group(part, *self._system.log_densities(self, part, num_draws))
+            return (logsumexp(values, axis=0) - np.log(len(values)))[counts > 0], counts[counts > 0]
+
+        parts = map_parts(given, scored, "score") if unit == "step" else [(None, scored(given))]
+        entries, counts = map(np.concatenate, zip(*(found for _, found in parts), strict=True))
         if not counts.sum() > 0:
             raise ValueError("data have no observed step or decision to score")
-        values, counts = values[:, counts > 0], counts[counts > 0]
-        entries = logsumexp(values, axis=0) - np.log(len(values))
-        unit = "step" if isinstance(given, Trajectories) else "decision"
         mean, error = mean_and_error(entries, counts)
         return Score(float(entries.sum()), mean, error, entries, counts, unit)
 

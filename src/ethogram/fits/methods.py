@@ -22,8 +22,9 @@ from ethogram.inference.nuts_chains import run_chains
 from ethogram.inference.refresh import refresh_posterior
 from ethogram.inference.sampled_posterior import SampledPosterior
 from ethogram.models.arguments import require_flag, require_integer, require_number, warn_user
-from ethogram.models.conjugate_model import require_informative
+from ethogram.models.conjugate_model import check_data, require_informative
 from ethogram.models.data import Trajectories, group_labels
+from ethogram.models.data.parts import is_large, on_disk
 from ethogram.models.held_warnings import held_warnings
 
 __all__ = [
@@ -196,7 +197,8 @@ def num_groups(data: Any) -> int:
 
 def conjugate_methods(model: Any, data: Any) -> Methods:
     """Methods of a `ConjugateModel`."""
-    many = isinstance(data, Trajectories) and num_groups(data) > MANY_GROUPS
+    stored = isinstance(data, Trajectories) and on_disk(data) and is_large(data)
+    many = isinstance(data, Trajectories) and (stored or num_groups(data) > MANY_GROUPS)
     by_name = {
         "cavi": Method(_cavi, CAVI),
         "svi": Method(_svi, CAVI),
@@ -205,7 +207,8 @@ def conjugate_methods(model: Any, data: Any) -> Methods:
     }
     usual = "svi" if many else "cavi"
     reason = "mini-batches, since there are over" if many else "coordinate ascent on all data, up to"
-    return Methods(by_name, usual, f"{reason} {MANY_GROUPS} groups")
+    reason = "mini-batches, since the data are on disk" if stored else f"{reason} {MANY_GROUPS} groups"
+    return Methods(by_name, usual, reason)
 
 
 def role_methods(model: Any, data: Any) -> Methods:
@@ -289,7 +292,7 @@ def _cavi(key: Array, model: Any, data: Any, settings: Mapping[str, Any]) -> Any
 
 
 def _svi(key: Array, model: Any, data: Any, settings: Mapping[str, Any]) -> Any:
-    model.check(data)
+    check_data(model, data)
     batch_size = max(1, min(BATCH, num_groups(data) // 4))
     return ConjugateSVI(model).run(key, data, **{"num_steps": 2000, "batch_size": batch_size, **settings})
 

@@ -19,9 +19,10 @@ from ethogram.inference.conjugate import ConjugateResult, ScoreCurve
 from ethogram.inference.conjugate.search import EMPTY
 from ethogram.models.choices.decisions import decisions_in_words
 from ethogram.models.conjugate_model import overrides
-from ethogram.models.data import Trajectories
+from ethogram.models.data import Trajectories, valid_steps
 from ethogram.models.data.description import trajectories_in_words
 from ethogram.models.data.gaps import lacking
+from ethogram.models.data.parts import in_parts
 from ethogram.models.held_warnings import held_warnings
 from ethogram.models.quick_jit import quick_jit
 from ethogram.models.whole_files import replacing
@@ -144,18 +145,24 @@ def about_data(data: Any) -> str:
 
 def _about_trajectories(data: Trajectories) -> list[str]:
     """Size, dates and features, the gaps that missing frames make, and features missing in other frames."""
-    lengths, names, parts = np.asarray(data.lengths), data.metadata.feature_names, trajectories_in_words(data)
-    missing = ~np.asarray(data.observed) & (np.arange(data.observed.shape[1]) < lengths[:, None])
-    if missing.any():
+    names, parts = data.metadata.feature_names, trajectories_in_words(data)
+    gaps, without, counts = np.zeros(0, int), 0, np.zeros(1, int)
+    for _, part in in_parts(data):
+        missing = ~np.asarray(part.observed) & valid_steps(part)
         ends = np.diff(np.pad(missing, ((0, 0), (1, 1))).astype(int).ravel())
-        gaps = np.flatnonzero(ends == -1) - np.flatnonzero(ends == 1)
+        gaps = np.append(gaps, np.flatnonzero(ends == -1) - np.flatnonzero(ends == 1))
+        if data.times is not None:
+            times = np.asarray(part.times)
+            without += (missing & (np.isnan(times) if times.dtype.kind == "f" else times == -1)).sum()
+        if data.observations is not None:
+            counts = counts + lacking(np.asarray(part.observations), np.asarray(part.observed)).sum(
+                axis=(0, 1)
+            )
+    if len(gaps):
         parts.append(f"gaps: {len(gaps)}, longest: {gaps.max()} frames")
         if data.times is not None:
-            times = np.asarray(data.times)
-            without = missing & (np.isnan(times) if times.dtype.kind == "f" else times == -1)
-            parts.append(f"missing frames without a row: {without.sum()}")
+            parts.append(f"missing frames without a row: {without}")
     if data.observations is not None and np.shape(data.observations)[2] > 1:
-        counts = lacking(np.asarray(data.observations), np.asarray(data.observed)).sum(axis=(0, 1))
         every = names or [f"feature {number}" for number in range(len(counts))]
         each = [f"{count} without {name}" for name, count in zip(every, counts, strict=True) if count]
         parts += [f"frames that lack a feature: {', '.join(each)}"] if each else []

@@ -16,6 +16,9 @@ __all__ = ["HiddenStates", "names_of_states", "renamed", "warn_of_rare"]
 RARE, ENOUGH = 0.01, 1000
 """Share of the frames that a state seldom holds, and frames from which on this says something."""
 
+FRAMES = 2**22
+"""Frames that are counted at a time."""
+
 
 class HiddenStates:
     """Hidden states of trajectories; it unpacks as, and has the attributes of, what found them.
@@ -44,12 +47,23 @@ class HiddenStates:
         return iter(self._found)
 
     def __repr__(self) -> str:
-        frames = np.bincount(self.path[np.asarray(self.data.observed)], minlength=len(self.names))
+        frames = self.frames
         shares = ", ".join(
             f"{name} {100 * count / max(frames.sum(), 1):.0f} %"
             for name, count in zip(self.names, frames, strict=True)
         )
         return f"HiddenStates of {len(self.path)} sequences, {frames.sum()} frames: {shares}"
+
+    @property
+    def frames(self) -> Int[np.ndarray, "state"]:
+        """Recorded frames (state,) of which each state is the most probable."""
+        frames = np.zeros(len(self.names), int)
+        size = max(FRAMES // self.path.shape[1], 1)
+        for rows in (slice(start, start + size) for start in range(0, len(self.path), size)):
+            frames += np.bincount(
+                self.path[rows][np.asarray(self.data.observed[rows])], minlength=len(frames)
+            )
+        return frames
 
     def to_table(self) -> Any:
         """The data with their states: a pandas DataFrame, one row per recorded frame, in the data's own times.
@@ -69,7 +83,7 @@ class HiddenStates:
 
 def warn_of_rare(states: HiddenStates) -> None:
     """Warn of states of few frames, which positions that a device got wrong often are."""
-    frames = np.bincount(states.path[np.asarray(states.data.observed)], minlength=len(states.names))
+    frames = states.frames
     rare = np.flatnonzero((frames > 0) & (frames < RARE * frames.sum()))
     if len(rare) and frames.sum() >= ENOUGH:
         held = ", ".join(f"{states.names[state]} {frames[state]}" for state in rare)

@@ -23,7 +23,7 @@ from ethogram.inference.draws import flat_draws, one_chain
 from ethogram.inference.export import to_arviz
 from ethogram.inference.sampled_posterior import SampledPosterior
 from ethogram.models.arguments import require_integer
-from ethogram.models.conjugate_model import ConjugateModel, overrides, steps_by_entry
+from ethogram.models.conjugate_model import ConjugateModel, check_data, overrides, steps_by_entry
 from ethogram.models.data import Trajectories
 from ethogram.models.numpy_generator import numpy_generator
 from ethogram.models.printing import short_repr
@@ -130,7 +130,7 @@ def log_densities(fit: Any, data: Any, num_draws: int) -> tuple[np.ndarray, np.n
     if not isinstance(data, Trajectories):
         values = _log_likelihood(fit, data, num_draws)
         return values, np.ones(values.shape[1])
-    fit.model.check(data)
+    check_data(fit.model, data)
     steps = steps_by_entry(fit.model, data).astype(float)
     return _log_likelihood(fit, data, num_draws, steps), steps
 
@@ -178,7 +178,7 @@ def _log_likelihood(fit: Any, data: Any, num_draws: int, counts: np.ndarray | No
         fit.result, data, key=fit._key, num_draws=num_draws, log_likelihood="sequence", progress_bar=False
     )
     (values,) = (np.asarray(each) for each in tree.log_likelihood.data_vars.values())
-    known = values.reshape(values.shape[0] * values.shape[1], -1).astype(float)
+    known = values.reshape(values.shape[0] * values.shape[1], *values.shape[2:]).astype(float)
     if counts is None:
         return known
     every = np.zeros((len(known), len(counts)))

@@ -40,6 +40,14 @@ def test_roles_are_found_wherever_the_data_lie(offset, scale):
     assert min(found) > 0.95
 
 
+def test_moments_of_many_frames_far_from_zero_keep_their_digits():
+    x = (1e4 + np.random.default_rng(0).standard_normal((4000, 100, 1))).astype(np.float32)
+    data = Trajectories(x, None, None, np.full(4000, 100, np.int32), np.ones((4000, 100), bool))
+    mean, covariance = data_moments(data, np.float64)
+    assert float(mean[0]) == pytest.approx(x.astype(float).mean(), abs=1e-6)
+    assert float(covariance[0, 0]) == pytest.approx(x.astype(float).var(), rel=1e-6)
+
+
 def test_moments_are_those_of_the_observed_frames():
     rng = np.random.default_rng(0)
     x = rng.normal(size=(3, 8, 3)) * [1.0, 5.0, 0.0] + [0.0, 7.0, 2.0]
