@@ -28,7 +28,7 @@ from benchmarks.peers import why_skipped
 from benchmarks.speed import agent_markov_reference as plain
 from benchmarks.speed.timing import Contender, Timing, compare, peak_memory, ratio, speed_row
 from ethogram.inference.conjugate.starts import start_blocks
-from ethogram.inference.conjugate.steps import ascent_block
+from ethogram.inference.conjugate.steps import iterations_of
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.families.exponential_family import DirichletCoordinates, expected_statistics
 from ethogram.models.families.projection import project_rows
@@ -52,7 +52,7 @@ CHECKED_STEPS = 100_000
 WRONG = {"float64": 1e-8, "float32": 1e-3}
 
 
-one_sweep = jax.jit(ascent_block)
+one_sweep = jax.jit(iterations_of)
 
 
 class Fit(NamedTuple):
@@ -127,15 +127,18 @@ def sweep_of(fit: Fit, limit: int = 1) -> Contender:
         one_sweep,
         (
             model,
-            fit.blocks,
             model.prior(),
             [fit.batch],
+            fit.blocks,
             [()],
             going,
             latest,
+            jnp.zeros_like(latest),
+            -jnp.inf,
             0,
             limit,
-            jnp.zeros_like(latest),
+            float(np.prod(fit.batch.observed.shape)),
+            jnp.inf,
         ),
     )
 
