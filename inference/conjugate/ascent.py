@@ -124,7 +124,7 @@ class Ascent:
 
     def _start(self, problem: Problem, blocks: Any, elbo: Any, active: Any) -> AscentState:
         dtype, count = float_type(blocks), jax.tree.leaves(blocks)[0].shape[0]
-        local = [problem.model.e_step.init(batch) for batch in problem.batches]
+        local = [problem.model.e_step.init(batch) for batch in problem.whole]
         local = jax.tree.map(lambda x: jnp.broadcast_to(x, (count, *x.shape)), local)
         elbo = np.full(count, -np.inf, dtype) if elbo is None else np.asarray(elbo, dtype)
         return AscentState(blocks, local, elbo, np.ones(count, bool) if active is None else active, 0)

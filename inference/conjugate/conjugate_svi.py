@@ -23,6 +23,7 @@ from typing import Any
 import jax
 import numpy as np
 from jax import Array
+from jax.sharding import Mesh
 
 from ethogram.inference import storage
 from ethogram.inference.conjugate.ascent import Ascent, one_of
@@ -31,6 +32,7 @@ from ethogram.inference.conjugate.mini_batches import group_order, in_group_orde
 from ethogram.inference.conjugate.posterior import ConjugatePosterior, ConjugateResult
 from ethogram.inference.conjugate.problem import Problem, arranged, make_problem, sampled_problem, stripped
 from ethogram.inference.conjugate.search import Settled, edit_search, grow_search, restart_search
+from ethogram.inference.conjugate.spread import check_mesh, spread
 from ethogram.inference.conjugate.starts import continued_blocks, start_blocks
 from ethogram.inference.conjugate.step_sizes import check_step_size, robbins_monro, step_size_at
 from ethogram.inference.conjugate.steps import impossible_sequences, size_of
@@ -51,11 +53,13 @@ class ConjugateSVI:
     Parameters
     ----------
     model : a :class:`~ethogram.models.conjugate_model.ConjugateModel`, whose hooks the engine calls.
+    mesh : of one axis of devices, as ``jax.make_mesh((4,), ("data",))`` makes it, over which sequences are spread;
+        None computes on the default device.
 
     Raises
     ------
-    TypeError
-        If `model` does not inherit from ConjugateModel.
+    TypeError, ValueError
+        If `model` does not inherit from ConjugateModel, or `mesh` is no mesh of one axis.
 
     Examples
     --------
@@ -69,13 +73,14 @@ class ConjugateSVI:
     ((2, 2), True)
     """
 
-    def __init__(self, model: Any):
+    def __init__(self, model: Any, mesh: Mesh | None = None):
         if not isinstance(model, ConjugateModel):
             raise TypeError(
                 f"model is {type(model).__name__}, not a ConjugateModel: inherit from "
                 "ethogram.ConjugateModel and define prior and log_normalizer"
             )
-        self.model = model
+        check_mesh(mesh)
+        self.model, self.mesh = model, mesh
 
     def run(
         self,
@@ -146,6 +151,8 @@ class ConjugateSVI:
         like = {} if earlier is None else {"like": earlier.posterior.model}
         first = 0 if earlier is None else earlier.step
         ascends = batch_size is None and (step_size is None or (not callable(step_size) and step_size == 1))
+        if self.mesh is not None and not ascends:
+            raise ValueError("mesh spreads all data over devices, by coordinate ascent: leave batch_size out")
         if step_size is None:
             step_size = 1.0 if ascends else robbins_monro()
         step_size_at(step_size, np.unique([first, first + num_steps - 1]))
@@ -174,6 +181,8 @@ class ConjugateSVI:
         elif chosen != "grow":
             fixed = problem.model, problem.prior, problem.arranged, restarts, init, problem.batches
             blocks = start_blocks(key_start, *fixed, scale=problem.scale)
+        if self.mesh is not None:  # starts are made on the host
+            problem = problem._replace(batches=spread(problem.batches, self.mesh))
         check = functools.partial(_refuse_impossible, data)
         with tqdm(total=num_steps, initial=journal.pages.steps, disable=not progress_bar, desc="fit") as bar:
             try:

@@ -11,6 +11,7 @@ from jax import Array
 
 from ethogram.inference.conjugate.mini_batches import in_group_order
 from ethogram.inference.conjugate.padded_shapes import num_steps_of, pad_batch, padded_shape
+from ethogram.inference.conjugate.spread import whole
 from ethogram.inference.conjugate.steps import float_type
 from ethogram.models.conjugate_model import ConjugateModel, group_size
 from ethogram.models.data.parts import taken
@@ -49,6 +50,11 @@ class Problem(NamedTuple):
     batches: list[Any]
     frames: float
     scale: float = 1.0
+
+    @property
+    def whole(self) -> list[Any]:
+        """The batches in padded shapes, none of them wrapped, where they are spread over devices."""
+        return [whole(batch) for batch in self.batches]
 
     def with_states(self, number: int) -> Problem:
         """The problem of a model with room for `number` states; data do not depend on them."""

@@ -133,7 +133,16 @@ def _starts(problem: Problem, key: Array, restarts: int, init: str, number: int)
     model, prior = problem.model, problem.model.prior_of_first(number)
     assert prior is not None
     key = folded_key(key, number)
-    return start_blocks(key, model, prior, problem.arranged, restarts, init, problem.batches, number)
+    return start_blocks(
+        key,
+        model,
+        prior,
+        problem.arranged,
+        restarts,
+        init,
+        problem.whole,
+        number,
+    )
 
 
 def _grown(
@@ -232,7 +241,7 @@ def _judged(
     dtype = float_type(problem.prior)
     each = []
     for number, labels in enumerate(proposals):
-        statistics = problem.model.label_statistics(np.random.default_rng(number), labels, problem.batches)
+        statistics = problem.model.label_statistics(np.random.default_rng(number), labels, problem.whole)
         statistics = jax.tree.map(lambda x: np.asarray(x, dtype), statistics)
         each.append(_updated(problem.model, problem.prior, statistics))
     unknown = np.full(len(each), -np.inf, dtype)
@@ -275,7 +284,7 @@ class Labelled(NamedTuple):
 
 
 def _labelled(problem: Problem, fit: Settled) -> Labelled:
-    each = [np.asarray(x) for x in _probabilities(problem.model, fit.blocks, problem.batches)]
+    each = [np.asarray(x) for x in _probabilities(problem.model, fit.blocks, problem.whole)]
     mass = np.sum([x.sum((0, 1)) for x in each], axis=0)
     return Labelled(each, [x.argmax(-1) for x in each], mass)
 

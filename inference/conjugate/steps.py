@@ -16,6 +16,7 @@ import numpy as np
 from jax import lax
 
 from ethogram.inference.conjugate.padded_shapes import num_steps_of
+from ethogram.inference.conjugate.spread import local_step
 from ethogram.models.conjugate_model import group_size
 from ethogram.models.families.exponential_family import ConjugateBlock, expected_statistics
 from ethogram.models.families.projection import choose, constrain
@@ -290,7 +291,7 @@ def _local_bound(model, expected, batches):
 def _elbo_and_statistics(model, blocks, carried, prior, batches, step):
     """ELBO of one restart, its statistics, and what its local steps carry on, by batch."""
     expected = expected_statistics(blocks)
-    parts = [model.e_step.step(expected, *each, step) for each in zip(batches, carried, strict=True)]
+    parts = [local_step(model, expected, *each, step) for each in zip(batches, carried, strict=True)]
     local, statistics = functools.reduce(
         lambda x, y: jax.tree.map(jnp.add, x, y), [part[:2] for part in parts]
     )

@@ -15,6 +15,7 @@ __all__ = ["EXTRAS", "REQUIRED", "add_parser", "diagnose", "run"]
 REQUIRED = ("ethogram", "jax", "jaxlib", "numpyro", "optax", "arviz", "pandas")
 EXTRAS = {
     "behaviour": ("sleap-io", "tables"),
+    "cluster": ("distributed",),
     "imitation": ("scikit-learn",),
     "interactive": ("plotly",),
     "planning": ("pyRDDLGym", "rddlrepository"),
