@@ -212,7 +212,7 @@ def _run(plan: Plan, executor: Any) -> Fits:
             bar.set_postfix({"failed": counts["failed"]}, refresh=False)
             bar.update(len(outcomes))
 
-        whole = run_tasks(_tasks(plan, left), executor, plan.blank.retries, done)
+        whole = run_tasks(_tasks(plan, left, executor), executor, plan.blank.retries, done)
     fits = Fits(names, found, folder, lambda executor: _run(plan, executor))
     if not whole:
         warn_user(
@@ -225,15 +225,17 @@ def _run(plan: Plan, executor: Any) -> Fits:
     return fits
 
 
-def _tasks(plan: Plan, left: list[str]) -> tuple[Iterator[Task], Iterator[Task]]:
-    """One item of every bucket, and the rest, a bucket after another; data are cut out when a task is asked for.
+def _tasks(plan: Plan, left: list[str], executor: Any) -> tuple[Iterator[Task], Iterator[Task]]:
+    """One item of every bucket for an executor, and the rest; data are cut out when a task is asked for.
 
     Buckets are those of all fits, also where only some are left: the same programs make the same fits.
     """
     keys = dict(zip(plan.fits, keys_of(plan.key, [*plan.fits]), strict=True))
     wanted = {*left}
     buckets = {bucket: [name for name in names if name in wanted] for bucket, names in _buckets(plan).items()}
-    size = max(1, min(DATA_SETS, len(left) // TASKS))
+    alone, size = 1, max(1, min(DATA_SETS, len(left) // TASKS))
+    if executor is None:
+        alone, size = 0, DATA_SETS
 
     def task(bucket: Bucket, names: list[str]) -> Task:
         named = [(name, *plan.fits[name]) for name in names]
@@ -242,11 +244,11 @@ def _tasks(plan: Plan, left: list[str]) -> tuple[Iterator[Task], Iterator[Task]]
         )
         return plan.blank._replace(items=items, bucket=bucket)
 
-    first = (task(bucket, names[:1]) for bucket, names in buckets.items() if names)
+    first = (task(bucket, names[:1]) for bucket, names in buckets.items() if names and alone)
     rest = (
         task(bucket, names[start : start + size])
         for bucket, names in buckets.items()
-        for start in range(1, len(names), size)
+        for start in range(alone, len(names), size)
     )
     return first, rest
 
