@@ -92,6 +92,9 @@ def test_parts_that_differ_are_refused(tmp_path):
             Trajectories.save_parts(tmp_path / "bad", [data, second])
     with pytest.raises(ValueError, match="has 3 steps, more than 2"):
         Trajectories.save_parts(tmp_path / "bad", [data], num_steps=2)
+    for parts_of_none, name in ((data, "Trajectories"), (None, "NoneType")):
+        with pytest.raises(TypeError, match=f"parts is {name}: give a list"):
+            Trajectories.save_parts(tmp_path / "bad", parts_of_none)
     with pytest.raises(ValueError, match="parts is empty"):
         Trajectories.save_parts(tmp_path / "bad", [])
     assert not [*tmp_path.iterdir()]
