@@ -33,11 +33,14 @@ IN_MEMORY = 2**26
 
 def write_folder(path: str | os.PathLike[str], parts: Iterable[Any], num_steps: int | None) -> None:
     """Write trajectories, part by part, to a folder that takes the place of `path` once it is whole."""
-    place = Path(os.path.abspath(path))
+    place = Path(os.path.realpath(path))
     if not place.parent.is_dir():
         raise FileNotFoundError(f"{place.parent} is no folder: make it before {place.name} is written to it")
     if os.path.lexists(place) and not (place / TABLE).is_file():
         raise ValueError(f"path is {path}, which is something else than trajectories: choose another name")
+    ours = {TABLE, *(f"{name}.npy" for name in ARRAY_FIELDS)}
+    if place.is_dir() and (others := {name for name in os.listdir(place) if name[0] != "."} - ours):
+        raise ValueError(f"path is {path}, which also holds {min(others)}: move it, or choose another name")
     draft, former = (place.with_name(f".{secrets.token_hex(8)}.{end}") for end in ("part", "old"))
     try:
         draft.mkdir()

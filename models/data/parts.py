@@ -50,7 +50,13 @@ def is_large(data: Any) -> bool:
 
 def on_disk(data: Any) -> bool:
     """Whether data are memory-mapped."""
-    return any(isinstance(leaf, np.memmap) for leaf in jax.tree.leaves(data))
+    return any(_mapped(leaf) is not None for leaf in jax.tree.leaves(data))
+
+
+def _mapped(array: Any) -> np.memmap | None:
+    """The memory-mapped array that an array is or shows; None for copies of one, which are of the same class."""
+    found = array if isinstance(array, np.memmap) else getattr(array, "base", None)
+    return found if isinstance(found, np.memmap) and found._mmap is not None else None  # type: ignore[attr-defined]
 
 
 def whole_groups(labels: np.ndarray, size: int) -> Iterator[np.ndarray]:
@@ -87,8 +93,9 @@ def in_parts(data: Any, description: str | None = None) -> Iterator[tuple[np.nda
 def drop_pages(data: Any) -> None:
     """Let go of the pages of memory-mapped arrays that were read; the system may keep them for the next reader."""
     for leaf in jax.tree.leaves(data):
-        mapped = leaf if isinstance(leaf, np.memmap) else getattr(leaf, "base", None)
-        if isinstance(mapped, np.memmap) and hasattr(mmap, "MADV_DONTNEED"):
+        mapped = _mapped(leaf)
+        # Pages of copy-on-write arrays hold what their owner changed.
+        if mapped is not None and mapped.mode != "c" and hasattr(mmap, "MADV_DONTNEED"):
             mapped._mmap.madvise(mmap.MADV_DONTNEED)  # type: ignore[attr-defined]
 
 

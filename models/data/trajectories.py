@@ -153,6 +153,8 @@ class Trajectories(NamedTuple):
         >>> Trajectories.save_parts(folder, walks).observations[:, 2, 0].tolist()
         [0.0, 1.0, 2.0]
         """
+        if isinstance(parts, cls) or not isinstance(parts, Iterable):
+            raise TypeError(f"parts is {type(parts).__name__}: give a list of Trajectories, or a generator")
         write_folder(path, parts, num_steps)
         return cls.open(path)
 
@@ -161,7 +163,7 @@ class Trajectories(NamedTuple):
 
         Parameters
         ----------
-        path : of the folder, which is replaced where it holds trajectories.
+        path : of the folder, which is replaced where it holds trajectories and nothing else.
         """
         write_folder(path, [self], None)
 

@@ -6,10 +6,12 @@ import dataclasses
 import itertools
 import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
 
+import jax
 import numpy as np
 import pytest
 
@@ -90,6 +92,9 @@ def test_parts_that_differ_are_refused(tmp_path):
             Trajectories.save_parts(tmp_path / "bad", [data, second])
     with pytest.raises(ValueError, match="has 3 steps, more than 2"):
         Trajectories.save_parts(tmp_path / "bad", [data], num_steps=2)
+    for parts_of_none, name in ((data, "Trajectories"), (None, "NoneType")):
+        with pytest.raises(TypeError, match=f"parts is {name}: give a list"):
+            Trajectories.save_parts(tmp_path / "bad", parts_of_none)
     with pytest.raises(ValueError, match="parts is empty"):
         Trajectories.save_parts(tmp_path / "bad", [])
     assert not [*tmp_path.iterdir()]
@@ -131,6 +136,37 @@ def test_other_folders_are_refused(tmp_path):
     (folder / "observations.npy").unlink()
     with pytest.raises(ValueError, match="observations"):
         Trajectories.open(folder)
+
+
+def test_files_of_others_are_kept(tmp_path):
+    data, folder = ragged(), tmp_path / "data"
+    data.save(folder)
+    (folder / "notes.txt").write_text("mine")
+    with pytest.raises(ValueError, match="also holds notes"):
+        data.save(folder)
+    (folder / "notes.txt").unlink()
+    link = tmp_path / "link"
+    link.symlink_to(folder, target_is_directory=True)
+    other = data.take([1])
+    other.save(link)
+    assert link.is_symlink()
+    assert_equal(Trajectories.open(folder), other)
+    assert {each.name for each in tmp_path.iterdir()} == {"data", "link"}
+
+
+def test_copies_of_mapped_arrays_are_in_memory(tmp_path, monkeypatch):
+    data, folder = ragged(), tmp_path / "data"
+    data.save(folder)
+    monkeypatch.setattr(parts, "LARGE", 1)
+    found = Trajectories.open(folder)
+    copies = jax.tree.map(lambda x: x.copy(), found)
+    assert parts.on_disk(found) and isinstance(copies.observed, np.memmap) and not parts.on_disk(copies)
+    changed = np.load(folder / "observations.npy", mmap_mode="c")
+    changed += 1
+    for each in (copies, pickle.loads(pickle.dumps(found)), data._replace(observations=changed)):
+        rows = np.concatenate([rows for rows, _ in parts.in_parts(each)])
+        assert sorted(rows) == [0, 1, 2]
+    np.testing.assert_array_equal(changed, data.observations + 1)
 
 
 KILLED = """
