@@ -1,4 +1,4 @@
-"""Many fits: side by side against a loop, by two processes against one, and memory over many.
+"""Many fits: `map_fits` against a loop, by two processes against one, and memory over many.
 
 Sets of 25 frames have three roles; the loop calls `ethogram.fit` for each, in the same process, after both have
 compiled. Unequal sets have 200 to 4000 frames; one and two processes find their programs in the compilation cache.
@@ -54,7 +54,7 @@ def tracks(seed: int, length: int) -> ethogram.Trajectories:
 
 
 def against_loop(key: Any, items: dict[str, Any]) -> dict[str, Any]:
-    """CPU milliseconds of a fit in a loop and side by side, and how far their ELBOs are apart."""
+    """CPU milliseconds of a fit in a loop and by `map_fits`, and the difference of their mean ELBOs, of other keys."""
     keys = list(jax.random.split(key, len(items)))
     for one, data in [*zip(keys, items.values(), strict=True)][:3]:
         ethogram.fit(one, MODEL, data, progress_bar=False)
@@ -68,7 +68,7 @@ def against_loop(key: Any, items: dict[str, Any]) -> dict[str, Any]:
     elbos = [np.mean([fit.result.elbo[-1] for fit in each]) for each in (alone, [*fits.values()])]
     ratio = (middle - begin) / (end - middle)
     return {
-        "what": "side by side",
+        "what": "against a loop",
         "fits": len(items),
         "loop_ms": 1e3 * (middle - begin) / len(items),
         "map_ms": 1e3 * (end - middle) / len(items),

@@ -203,8 +203,8 @@ def order_of(elbo: np.ndarray) -> np.ndarray:
     return np.argsort(-np.where(np.isnan(elbo), -np.inf, elbo), kind="stable")
 
 
-def one_of(blocks: Any, number: int | slice) -> Any:
-    """Blocks of one restart, or of a slice of them, on the host."""
+def one_of(blocks: Any, number: int) -> Any:
+    """Blocks of one restart, on the host."""
     return jax.tree.map(lambda x: np.asarray(x)[number], blocks)
 
 

@@ -44,7 +44,7 @@ from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.families.projection import may_not_fall, warn_of_rows
 from ethogram.models.keys import folded_key, split_key
 
-__all__ = ["ConjugateSVI", "chosen_search", "result_of"]
+__all__ = ["ConjugateSVI"]
 
 
 class ConjugateSVI:
@@ -163,7 +163,7 @@ class ConjugateSVI:
         else:
             problem = make_problem(bound, data)
         several = earlier is None and restarts > 1
-        chosen = chosen_search(search, problem.model, ascends and tol > 0, several)
+        chosen = _chosen_search(search, problem.model, ascends and tol > 0, several)
         steps = None if ascends else plan_steps(problem, data, key_plan, batch_size, step_size)
         every = evaluate_every or (1 if steps is None else steps.epoch)
 
@@ -212,10 +212,10 @@ class ConjugateSVI:
             except KeyboardInterrupt:
                 journal.write()
                 raise
-        return result_of(problem, best, elbos, journal, first, key_next, ascends, chosen)
+        return _result(problem, best, elbos, journal, first, key_next, ascends, chosen)
 
 
-def chosen_search(search: str, model: ConjugateModel, converges: bool, several: bool) -> str:
+def _chosen_search(search: str, model: ConjugateModel, converges: bool, several: bool) -> str:
     """The search of a fit: ``"restarts"``, ``"edits"`` or ``"grow"``."""
     if search == "edits" and not (converges and model.labels_steps):
         raise ValueError(
@@ -247,7 +247,7 @@ def _refuse_impossible(data: Trajectories, problem: Problem, blocks: Any, elbo: 
     )
 
 
-def result_of(
+def _result(
     problem: Problem,
     best: Settled,
     elbos: np.ndarray,

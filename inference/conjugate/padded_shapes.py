@@ -15,7 +15,7 @@ import numpy as np
 from ethogram.models.conjugate_model import ConjugateModel, Exportable
 from ethogram.models.data.trajectories import Trajectories
 
-__all__ = ["num_steps_of", "pad_batch", "padded_data", "padded_shape", "rounded_up"]
+__all__ = ["num_steps_of", "pad_batch", "padded_data", "padded_shape"]
 
 LEAST = (1, 64)
 """Sequences and steps of the smallest padded shape."""
@@ -40,13 +40,13 @@ def padded_shape(num_sequences: int, num_steps: int, size: int = 1) -> tuple[int
     """
     groups = -(-num_sequences // size)
     for most, ratio in RATIOS:
-        rounded = [rounded_up(n, least, ratio) for n, least in zip((groups, num_steps), LEAST, strict=True)]
+        rounded = [_up(n, least, ratio) for n, least in zip((groups, num_steps), LEAST, strict=True)]
         if rounded[0] * size * rounded[1] <= most:
             return rounded[0] * size, rounded[1]
     return num_sequences, num_steps
 
 
-def rounded_up(number: int, least: int, ratio: float) -> int:
+def _up(number: int, least: int, ratio: float) -> int:
     """The smallest of the sizes `least` times a power of `ratio`, rounded up, from `number` on."""
     if number <= least:
         return least

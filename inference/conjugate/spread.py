@@ -67,7 +67,6 @@ def local_step(model: Any, expected: Any, batch: Any, local: Any, step: Any) -> 
         return *jax.lax.psum((value, statistics), axis), local
 
     each, same = PartitionSpec(axis), PartitionSpec()
-    specs = {"in_specs": (same, same, each, each, same), "out_specs": (same, same, each)}
-    return jax.shard_map(own, mesh=batch.mesh, check_vma=False, **specs)(
-        model, expected, batch.batch, local, step
-    )
+    given, found = (same, same, each, each, same), (same, same, each)
+    spread_step = jax.shard_map(own, mesh=batch.mesh, in_specs=given, out_specs=found, check_vma=False)
+    return spread_step(model, expected, batch.batch, local, step)

@@ -18,8 +18,7 @@ from ethogram.fits.as_code import as_code, call_as_code
 from ethogram.fits.fit import fit
 from ethogram.fits.fit_object import Fit
 from ethogram.fits.saved_fit import fit_of_record
-from ethogram.fits.small_fits import fits_of_shape
-from ethogram.fits.task_types import Bucket, Failure, Item, Outcome, Task, key_of, said_of
+from ethogram.fits.task_types import Failure, Item, Outcome, Task, key_of, said_of
 from ethogram.inference import storage
 from ethogram.models.arguments import refuse_fork
 
@@ -97,14 +96,13 @@ def run_task(task: Task) -> list[Outcome]:
     if away:
         _forget_others(task.bucket)
     made = _made_by(task.items)
-    done = {} if task.bucket.shape is None else fits_of_shape(task)
-    return [_outcome(task, item, made, done.get(item.name), away) for item in task.items]
+    return [_outcome(task, item, made, away) for item in task.items]
 
 
-_LAST_BUCKET: Bucket | None = None
+_LAST_BUCKET: str | None = None
 
 
-def _forget_others(bucket: Bucket) -> None:
+def _forget_others(bucket: str) -> None:
     """Drop the compiled programs of a worker's process where the next fits take others."""
     global _LAST_BUCKET
     if _LAST_BUCKET not in (None, bucket):
@@ -140,15 +138,13 @@ def _fitted(task: Task, item: Item) -> Any:
     return fit(key, item.model, item.data, task.method, **{"progress_bar": False, **task.settings})
 
 
-def _outcome(
-    task: Task, item: Item, made: str, done: tuple[Fit, tuple[str, ...]] | None, away: bool
-) -> Outcome:
+def _outcome(task: Task, item: Item, made: str, away: bool) -> Outcome:
     for attempt in range(task.retries + 1):
         with warnings.catch_warnings(record=True) as noted:
             warnings.simplefilter("always")
             try:
-                result = _fitted(task, item) if done is None else done[0]
-                said = said_of(noted) if done is None else done[1]
+                result = _fitted(task, item)
+                said = said_of(noted)
                 if isinstance(result, Fit):
                     asked = key_of(task, item), item.model, item.data, result.method, task.settings
                     result.code = functools.partial(call_as_code, *asked, made=made)  # type: ignore[assignment]

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import collections
 import os
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import jax
-import numpy as np
 from jax import Array
 
 from ethogram.fits.executors import check_executor, run_tasks
@@ -16,22 +14,21 @@ from ethogram.fits.fit_items import keys_of, named_items, shape_in_words
 from ethogram.fits.fit_tasks import here, place_of
 from ethogram.fits.fits_folder import FitsFolder
 from ethogram.fits.many_fits import Fits
-from ethogram.fits.small_fits import FEWEST, is_small, shapes_of
 from ethogram.fits.systems import system_of
-from ethogram.fits.task_types import Bucket, Failure, Item, Outcome, Task
+from ethogram.fits.task_types import Failure, Item, Outcome, Task
 from ethogram.inference import storage
-from ethogram.inference.conjugate.side_by_side import DATA_SETS
 from ethogram.models.arguments import (
     require_flag,
     require_integer,
     require_key,
-    require_number,
     require_one_of,
     warn_user,
 )
 
 __all__ = ["load_fits", "map_fits"]
 
+CHUNK = 16
+"""Items of a task at most."""
 TASKS = 16
 """Tasks into which items are divided at least, so that processes end together."""
 
@@ -53,7 +50,6 @@ class Plan(NamedTuple):
     blank: Task
     key: Array
     folder: FitsFolder | None
-    max_waste: float
     progress_bar: bool
     found: dict[str, tuple[Any, tuple[str, ...]]]
 
@@ -67,7 +63,6 @@ def map_fits(
     by: str | None = None,
     executor: Any = None,
     out: str | os.PathLike | None = None,
-    max_waste: float = 0.25,
     retries: int = 1,
     progress_bar: bool = True,
     **settings: Any,
@@ -87,12 +82,10 @@ def map_fits(
     method : of :func:`ethogram.fit`.
     key : typed PRNG key, from which those of the fits are made.
     by : ``"subject"``, ``"agent"``, ``"group"`` or ``"sequence"``: what an item is, where `items` is one data set.
-    executor : None fits in this process, small fits of one shape side by side in one compiled program; a number starts
-        so many processes on this machine; or any executor of `concurrent.futures` whose processes are not forked, such
-        as ``Client.get_executor()`` of Dask.
+    executor : None fits in this process; a number starts so many processes on this machine; or any executor of
+        `concurrent.futures` whose processes are not forked, such as ``Client.get_executor()`` of Dask.
     out : folder with one file per finished fit, written by a rename; the same call goes on from it. Without it results
         stay in memory.
-    max_waste : share of padding, in [0, 1), up to which fits of unequal sizes are computed side by side.
     retries : further tries after an error that is not one of input, and after the end of a process.
     progress_bar : whether to show one over all fits.
     settings : of the method, as :func:`ethogram.fit` takes them.
@@ -115,7 +108,6 @@ def map_fits(
     (Fits(3 of 3 done, 0 failed), 'cavi')
     """
     require_key(key)
-    require_number("max_waste", max_waste, least=0, below=1)
     require_flag("progress_bar", progress_bar)
     require_integer("retries", retries, 0)
     check_executor(executor)
@@ -133,10 +125,8 @@ def map_fits(
         raise ValueError("items and models make one name twice: give names without '/'")
     folder = None if out is None else FitsFolder(out)
     impl = str(jax.random.key_impl(key))
-    blank = Task(
-        (), function, method, settings, impl, Bucket("", "", None, 0), retries, folder is not None, here()
-    )
-    plan = Plan(data, models, fits, blank, key, folder, max_waste, progress_bar, {})
+    blank = Task((), function, method, settings, impl, "", retries, folder is not None, here())
+    plan = Plan(data, models, fits, blank, key, folder, progress_bar, {})
     if folder is not None:
         call = [
             [*models.items()] if function is None else function,
@@ -233,11 +223,11 @@ def _tasks(plan: Plan, left: list[str], executor: Any) -> tuple[Iterator[Task], 
     keys = dict(zip(plan.fits, keys_of(plan.key, [*plan.fits]), strict=True))
     wanted = {*left}
     buckets = {bucket: [name for name in names if name in wanted] for bucket, names in _buckets(plan).items()}
-    alone, size = 1, max(1, min(DATA_SETS, len(left) // TASKS))
+    alone, size = 1, max(1, min(CHUNK, len(left) // TASKS))
     if executor is None:
-        alone, size = 0, DATA_SETS
+        alone, size = 0, 1
 
-    def task(bucket: Bucket, names: list[str]) -> Task:
+    def task(bucket: str, names: list[str]) -> Task:
         named = [(name, *plan.fits[name]) for name in names]
         items = tuple(
             Item(name, plan.data[item], keys[name], plan.models[model]) for name, item, model in named
@@ -253,24 +243,10 @@ def _tasks(plan: Plan, left: list[str], executor: Any) -> tuple[Iterator[Task], 
     return first, rest
 
 
-def _buckets(plan: Plan) -> dict[Bucket, list[str]]:
+def _buckets(plan: Plan) -> dict[str, list[str]]:
     """Names of the fits that share compiled programs, by model and shape."""
-    blank, buckets = plan.blank, dict[Bucket, list[str]]()
-    small: dict[str, dict[str, tuple[int, int]]] = {}
-    of_item: dict[str, list[tuple[str, str]]] = {}
+    words = {item: shape_in_words(data) for item, data in plan.data.items()}
+    buckets: dict[str, list[str]] = {}
     for name, (item, model) in plan.fits.items():
-        of_item.setdefault(item, []).append((name, model))
-    for item, fits in of_item.items():
-        data = plan.data[item]
-        for name, model in fits:
-            if blank.function is None and is_small(plan.models[model], data, blank.method, blank.settings):
-                small.setdefault(model, {})[name] = data.num_sequences, max(int(np.max(data.lengths)), 1)
-            else:
-                buckets.setdefault(Bucket(model, shape_in_words(data), None, 0), []).append(name)
-    for model, sizes in small.items():
-        shapes = shapes_of([*sizes.values()], plan.max_waste)
-        counts = collections.Counter(shapes)
-        for name, shape in zip(sizes, shapes, strict=True):
-            together = shape if counts[shape] >= FEWEST else None
-            buckets.setdefault(Bucket(model, str(shape), together, counts[shape]), []).append(name)
+        buckets.setdefault(f"{model} {words[item]}", []).append(name)
     return buckets

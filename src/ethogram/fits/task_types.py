@@ -12,7 +12,7 @@ from jax import Array
 
 from ethogram.models.printing import short_repr
 
-__all__ = ["Bucket", "Failure", "Item", "Outcome", "Task", "key_of", "said_of"]
+__all__ = ["Failure", "Item", "Outcome", "Task", "key_of", "said_of"]
 
 
 @short_repr
@@ -40,22 +40,6 @@ class Item(NamedTuple):
     model: Any
 
 
-class Bucket(NamedTuple):
-    """Items that share compiled programs, which a worker drops before it takes those of another bucket.
-
-    Attributes
-    ----------
-    model, words : name of the model, and what the data have in common.
-    shape : padded sequences and steps of fits that go side by side; None for fits one by one.
-    size : how many such fits there are.
-    """
-
-    model: str
-    words: str
-    shape: tuple[int, int] | None
-    size: int
-
-
 class Task(NamedTuple):
     """Items that a worker fits in one call; made of arrays, model objects and strings, which pickle.
 
@@ -65,7 +49,7 @@ class Task(NamedTuple):
     function : ``"module:name"`` of a function of key and data, or None for models.
     method, settings : of `ethogram.fit`.
     impl : of the keys.
-    bucket : of the items.
+    bucket : model and shapes; a worker drops compiled programs before it takes those of another bucket.
     retries : further tries after an error that is not one of input.
     packs : whether results are the bytes of files.
     driver : where the call was made; elsewhere they are always.
@@ -76,7 +60,7 @@ class Task(NamedTuple):
     method: str
     settings: dict[str, Any]
     impl: str
-    bucket: Bucket
+    bucket: str
     retries: int
     packs: bool
     driver: tuple[str, int]

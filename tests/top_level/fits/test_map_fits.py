@@ -20,8 +20,7 @@ import numpy as np
 import pytest
 
 import ethogram
-from ethogram.fits import executors, fit_items, small_fits
-from ethogram.fits.map_fits import Plan, _buckets
+from ethogram.fits import executors, fit_items
 from ethogram.fits.task_types import Failure
 
 KEY = jax.random.key(5)
@@ -92,7 +91,6 @@ def elbos(found):
 
 
 def test_every_fit_is_that_of_its_own_call(fits, items):
-    """Whether it was made side by side or alone."""
     assert [*fits] == [*items] and len(fits) == 12 and not fits.failures
     words = fit_items.keys_of(KEY, [*items])
     for name in ("mouse 0", "mouse 7", "rat/2"):
@@ -123,17 +121,6 @@ def test_fits_follow_their_names(fits, items):
     words = fit_items.keys_of(KEY, ["a", "b", "c"])
     np.testing.assert_array_equal(fit_items.keys_of(KEY, ["c", "d", "a", "e", "f"])[[2, 0]], words[[0, 2]])
     assert len(np.unique(fit_items.keys_of(KEY, [str(number) for number in range(5000)]), axis=0)) == 5000
-
-
-def test_steps_that_run_out_are_cut_off_as_in_one_fit(items):
-    found = ethogram.map_fits(MODEL, items, key=KEY, num_steps=2, tol=0, restarts=2, **QUIET)
-    words = fit_items.keys_of(KEY, [*items])
-    alone = ethogram.fit(
-        jax.random.wrap_key_data(words[1]), MODEL, items["mouse 1"], num_steps=2, tol=0, restarts=2, **QUIET
-    )
-    assert not found["mouse 1"].result.converged and found["mouse 1"].result.step == 2
-    np.testing.assert_array_equal(found["mouse 1"].result.elbo, alone.result.elbo)
-    assert not found.overview().converged.any()
 
 
 def test_a_bad_item_stops_no_other(items):
@@ -192,22 +179,6 @@ def test_items_are_the_units_of_one_data_set():
             fit_items.named_items(wrong, None)
 
 
-def test_shapes_waste_little():
-    random = np.random.default_rng(0)
-    sizes = [
-        (int(n), int(t))
-        for n, t in zip(random.integers(1, 9, 200), random.integers(5, 400, 200), strict=True)
-    ]
-    cells = sum(n * t for n, t in sizes)
-    numbers = []
-    for waste in (0.6, 0.25, 0.05, 0):
-        shapes = small_fits.shapes_of(sizes, waste)
-        assert all(n <= a and t <= b for (n, t), (a, b) in zip(sizes, shapes, strict=True))
-        assert cells >= (1 - waste) * sum(a * b for a, b in shapes)
-        numbers.append(len({*shapes}))
-    assert numbers == sorted(numbers) and numbers[0] < 30
-
-
 def test_models_by_name_are_fitted_to_every_item(items):
     models = {"K=1": ethogram.RoleHMM(1, ethogram.GaussianEmission(1)), "K=2": MODEL}
     two = {name: items[name] for name in ("mouse 1", "rat/1")}
@@ -258,7 +229,6 @@ def test_fits_models_and_data_pickle(fits):
         ({"checkpoint": "here"}, TypeError, "checkpoint is the file of one fit"),
         ({"fit_one": lambda key, data: 1}, TypeError, "no process can import"),
         ({"fit_one": {}}, TypeError, "at least one model"),
-        ({"max_waste": 1.0}, ValueError, "max_waste"),
         ({"retries": -1}, ValueError, "retries"),
         ({"executor": 0}, ValueError, "executor"),
         ({"executor": "two"}, TypeError, "executor is str"),
@@ -427,13 +397,3 @@ def test_dask_makes_the_same_fits(fits, items):
         found = ethogram.map_fits(MODEL, few, key=KEY, executor=client.get_executor(), **SHORT)
         found["mouse 1"].summary()
     assert elbos(found) == elbos(ethogram.map_fits(MODEL, few, key=KEY, **SHORT))
-
-
-def test_buckets_are_those_of_all_fits(items):
-    """A program for many small fits is worth compiling from eight of one shape on."""
-    fits = {name: (name, "") for name in items}
-    blank = executors.Task((), None, "auto", {}, "threefry2x32", None, 1, False, ("", 0))
-    found = _buckets(Plan(items, {"": MODEL}, fits, blank, KEY, None, 0.25, False, {}))
-    together = [names for bucket, names in found.items() if bucket.shape is not None]
-    assert together == [[f"mouse {number}" for number in range(10)]]
-    assert sum(map(len, found.values())) == len(items)
