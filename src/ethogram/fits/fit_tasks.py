@@ -7,7 +7,6 @@ import importlib
 import os
 import pickle
 import socket
-import traceback
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,7 +17,7 @@ from ethogram.fits.as_code import as_code, call_as_code
 from ethogram.fits.fit import fit
 from ethogram.fits.fit_object import Fit
 from ethogram.fits.saved_fit import fit_of_record
-from ethogram.fits.task_types import Failure, Item, Outcome, Task, key_of, said_of
+from ethogram.fits.task_types import Failure, Item, Outcome, Task, failure_of, key_of, said_of
 from ethogram.inference import storage
 from ethogram.models.arguments import refuse_fork
 
@@ -139,6 +138,8 @@ def _fitted(task: Task, item: Item) -> Any:
 
 
 def _outcome(task: Task, item: Item, made: str, away: bool) -> Outcome:
+    if isinstance(item.data, Failure):  # to read them
+        return Outcome(item.name, item.data._replace(name=item.name), ())
     for attempt in range(task.retries + 1):
         with warnings.catch_warnings(record=True) as noted:
             warnings.simplefilter("always")
@@ -151,8 +152,7 @@ def _outcome(task: Task, item: Item, made: str, away: bool) -> Outcome:
                 return Outcome(item.name, pack(result, said) if task.packs or away else result, said)
             except Exception as error:  # of one item among many
                 if attempt == task.retries or isinstance(error, INPUT_ERRORS):
-                    failed = Failure(item.name, f"{type(error).__name__}: {error}", traceback.format_exc())
-                    return Outcome(item.name, failed, said_of(noted))
+                    return Outcome(item.name, failure_of(item.name, error), said_of(noted))
     raise AssertionError("every attempt returns or raises")
 
 
