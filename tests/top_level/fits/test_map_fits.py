@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 
 import ethogram
-from ethogram.fits import executors, fit_items
+from ethogram.fits import executors, fit_items, fit_tasks
 from ethogram.fits.fits_folder import FitsFolder
 from ethogram.fits.task_types import Failure
 
@@ -114,6 +114,16 @@ def test_every_fit_is_that_of_its_own_call(fits, items):
             and "ethogram.RoleHMM(num_roles=2" in fit.code
         )
         np.testing.assert_array_equal(fit.draws(3).sites["mean"], alone.draws(3).sites["mean"])
+
+
+def test_code_of_a_model_is_made_once(items, monkeypatch):
+    """It takes longer than a small fit."""
+    made = []
+    monkeypatch.setattr(fit_tasks, "as_code", lambda model: made.append(model) or "a_model")
+    model = ethogram.RoleHMM(1, ethogram.GaussianEmission(1))
+    few = {name: items[name] for name in [*items][:3]}
+    found = ethogram.map_fits(model, few, key=KEY, **SHORT)
+    assert made == [model] and all("model = a_model" in fit.code for fit in found.values())
 
 
 def test_fits_follow_their_names(fits, items):
