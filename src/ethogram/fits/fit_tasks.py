@@ -150,7 +150,7 @@ def _outcome(task: Task, item: Item, away: bool) -> Outcome:
             try:
                 result = _fitted(task, item)
                 said = said_of(noted)
-                if isinstance(result, Fit):
+                if isinstance(result, Fit) and task.function is None:
                     asked = key_of(task, item), item.model, item.data, result.method, task.settings
                     result.code = functools.partial(call_as_code, *asked, made=_made_by(item.model))  # type: ignore[assignment]
                 return Outcome(item.name, pack(result, said) if task.packs or away else result, said)

@@ -56,6 +56,7 @@ def module_of_functions(tmp_path, monkeypatch):
         textwrap.dedent(
             """
             import os, signal, time
+            import ethogram
             import numpy as np
 
             def mean(key, data):
@@ -77,6 +78,11 @@ def module_of_functions(tmp_path, monkeypatch):
 
             def size(key, data):
                 return data.num_sequences
+
+            def doubled(key, data):
+                data = data._replace(observations=2 * data.observations)
+                model = ethogram.RoleHMM(2, ethogram.GaussianEmission(1))
+                return ethogram.fit(key, model, data, num_steps=3, restarts=1, progress_bar=False)
 
             def slow(key, data):
                 time.sleep(0.2)
@@ -413,6 +419,8 @@ def test_functions_are_run_again_unless_their_input_is_wrong(
             module_of_functions.no_record, one, key=KEY, out=tmp_path / "objects", **QUIET
         )
     assert "object cannot be saved" in found["a"].error
+    code = ethogram.map_fits(module_of_functions.doubled, one, key=KEY, **QUIET)["a"].code
+    assert "RoleHMM" in code and "num_steps=3" in code
     with pytest.raises(TypeError, match="takes no draws"):
         ethogram.map_fits(module_of_functions.mean, one, key=KEY, draws=1)
     with pytest.raises(TypeError, match="'a' is dict"):
