@@ -16,7 +16,7 @@ from multiprocessing import connection
 from typing import Any
 
 from ethogram.fits.fit_tasks import here, jax_config, run_packed, run_task
-from ethogram.fits.task_types import Failure, Outcome, Task
+from ethogram.fits.task_types import Failure, Item, Outcome, Task, failure_of
 from ethogram.models.arguments import require_integer
 
 __all__ = ["check_executor", "run_tasks"]
@@ -93,10 +93,11 @@ def _flow(pool: Executor, tasks: Iterator[Task], most: int, done: Done) -> list[
     running: dict[Future[Any], Task] = {}
     ended: list[Task] = []
     broken = False
+    ready = _packed(tasks, done)
     while True:
-        for task in itertools.islice(tasks, 0 if broken else most - len(running)):
+        for task, packed in itertools.islice(ready, 0 if broken else most - len(running)):
             try:
-                running[pool.submit(run_packed, pickle.dumps(task), jax_config(), here())] = task
+                running[pool.submit(run_packed, packed, jax_config(), here())] = task
             except BrokenProcessPool:
                 ended.append(task)
                 broken = True
@@ -114,6 +115,30 @@ def _flow(pool: Executor, tasks: Iterator[Task], most: int, done: Done) -> list[
                 if type(error).__name__ != "KilledWorker":  # Dask's, which goes on with other workers
                     raise
                 done(_failed(task))
+
+
+def _packed(tasks: Iterator[Task], done: Done) -> Iterator[tuple[Task, bytes]]:
+    """Tasks and what is sent of them; items whose data do not pickle fail."""
+    for task in tasks:
+        try:
+            packed = pickle.dumps(task)
+        except Exception:
+            failed = {item.name: failure for item in task.items if (failure := _unpicklable(item))}
+            if not failed:
+                raise
+            done([Outcome(name, failure, ()) for name, failure in failed.items()])
+            task = task._replace(items=tuple(item for item in task.items if item.name not in failed))
+            packed = pickle.dumps(task)
+        if task.items:
+            yield task, packed
+
+
+def _unpicklable(item: Item) -> Failure | None:
+    try:
+        pickle.dumps(item.data)
+    except Exception as error:
+        return failure_of(item.name, error)
+    return None
 
 
 def _alone(task: Task, tries: int, done: Done) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -10,6 +11,7 @@ import jax
 import numpy as np
 from jax import Array
 
+from ethogram.fits.task_types import failure_of
 from ethogram.inference.conjugate.padded_shapes import padded_shape
 from ethogram.models.arguments import require_one_of
 from ethogram.models.choices import Decisions
@@ -18,7 +20,7 @@ from ethogram.models.data.metadata import SEQUENCE_LABELS
 from ethogram.models.data.selection import unit_labels
 from ethogram.models.quick_jit import quick_jit
 
-__all__ = ["digest_of", "keys_of", "named_items", "shape_in_words"]
+__all__ = ["data_of", "digest_of", "keys_of", "named_items", "shape_in_words"]
 
 
 def named_items(items: Any, by: str | None) -> Mapping[str, Any]:
@@ -79,9 +81,17 @@ class Units(Mapping[str, Any]):
         return len(self.rows)
 
 
+def data_of(items: Mapping[str, Any], name: str) -> Any:
+    """Data of an item, or a Failure where reading them raises an error."""
+    try:
+        return items[name]
+    except Exception as error:  # of one item among many
+        return failure_of(name, error)
+
+
 def digest_of(name: str) -> str:
     """Sixteen hexadecimal digits of a name, the same in every process."""
-    return hashlib.blake2b(name.encode(), digest_size=8).hexdigest()
+    return hashlib.blake2b(name.encode(errors="surrogatepass"), digest_size=8).hexdigest()
 
 
 def keys_of(key: Array, names: Sequence[str]) -> np.ndarray:
@@ -101,9 +111,11 @@ def _folded(key: Array, words: Any) -> Any:
 
 def shape_in_words(data: Any) -> str:
     """Type and rounded sizes of data, which share those whose fits take the same compiled programs, or few more."""
-    if isinstance(data, Trajectories):
-        shape: Any = padded_shape(data.num_sequences, max(int(np.max(data.lengths, initial=1)), 1))
-    else:
-        leaves = [np.shape(leaf) for leaf in jax.tree.leaves(data)]
-        shape = [tuple(2 ** max(size - 1, 0).bit_length() for size in each) for each in leaves]
+    shape: Any = ()
+    with contextlib.suppress(Exception):  # what has no sizes cannot be fitted, and fails in its turn
+        if isinstance(data, Trajectories):
+            shape = padded_shape(data.num_sequences, max(int(np.max(data.lengths, initial=1)), 1))
+        else:
+            leaves = [np.shape(leaf) for leaf in jax.tree.leaves(data)]
+            shape = [tuple(2 ** max(size - 1, 0).bit_length() for size in each) for each in leaves]
     return f"{type(data).__name__} {shape}"

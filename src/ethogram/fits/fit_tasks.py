@@ -7,7 +7,6 @@ import importlib
 import os
 import pickle
 import socket
-import traceback
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,7 +17,7 @@ from ethogram.fits.as_code import as_code, call_as_code
 from ethogram.fits.fit import fit
 from ethogram.fits.fit_object import Fit
 from ethogram.fits.saved_fit import fit_of_record
-from ethogram.fits.task_types import Failure, Item, Outcome, Task, key_of, said_of
+from ethogram.fits.task_types import Failure, Item, Outcome, Task, failure_of, key_of, said_of
 from ethogram.inference import storage
 from ethogram.models.arguments import refuse_fork
 
@@ -95,8 +94,7 @@ def run_task(task: Task) -> list[Outcome]:
     away = here() != task.driver
     if away:
         _forget_others(task.bucket)
-    made = _made_by(task.items)
-    return [_outcome(task, item, made, away) for item in task.items]
+    return [_outcome(task, item, away) for item in task.items]
 
 
 _LAST_BUCKET: str | None = None
@@ -120,15 +118,20 @@ def _use_cache(config: dict[str, Any]) -> None:
     use_compilation_cache()
 
 
-def _made_by(items: Sequence[Item]) -> str:
-    """Python that makes the model of the items; empty where there are several, or no short code does."""
-    models = {id(item.model): item.model for item in items}
-    if len(models) > 1 or None in (item.model for item in items):
-        return ""
-    try:
-        return f"model = {as_code(items[0].model)}"
-    except ValueError:
-        return ""
+_LAST_MADE: tuple[Any, str] = (None, "")
+
+
+def _made_by(model: Any) -> str:
+    """Python that makes a model, kept for the next fit of it; empty where no short code does."""
+    global _LAST_MADE
+    last, made = _LAST_MADE
+    if last is not model:
+        try:
+            made = f"model = {as_code(model)}"
+        except ValueError:
+            made = ""
+        _LAST_MADE = model, made
+    return made
 
 
 def _fitted(task: Task, item: Item) -> Any:
@@ -138,21 +141,22 @@ def _fitted(task: Task, item: Item) -> Any:
     return fit(key, item.model, item.data, task.method, **{"progress_bar": False, **task.settings})
 
 
-def _outcome(task: Task, item: Item, made: str, away: bool) -> Outcome:
+def _outcome(task: Task, item: Item, away: bool) -> Outcome:
+    if isinstance(item.data, Failure):  # to read them
+        return Outcome(item.name, item.data._replace(name=item.name), ())
     for attempt in range(task.retries + 1):
         with warnings.catch_warnings(record=True) as noted:
             warnings.simplefilter("always")
             try:
                 result = _fitted(task, item)
                 said = said_of(noted)
-                if isinstance(result, Fit):
+                if isinstance(result, Fit) and task.function is None:
                     asked = key_of(task, item), item.model, item.data, result.method, task.settings
-                    result.code = functools.partial(call_as_code, *asked, made=made)  # type: ignore[assignment]
+                    result.code = functools.partial(call_as_code, *asked, made=_made_by(item.model))  # type: ignore[assignment]
                 return Outcome(item.name, pack(result, said) if task.packs or away else result, said)
             except Exception as error:  # of one item among many
                 if attempt == task.retries or isinstance(error, INPUT_ERRORS):
-                    failed = Failure(item.name, f"{type(error).__name__}: {error}", traceback.format_exc())
-                    return Outcome(item.name, failed, said_of(noted))
+                    return Outcome(item.name, failure_of(item.name, error), said_of(noted))
     raise AssertionError("every attempt returns or raises")
 
 

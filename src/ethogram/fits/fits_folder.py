@@ -18,7 +18,7 @@ from ethogram.models.whole_files import replacing
 __all__ = ["FitsFolder"]
 
 PLAN, FORMAT = "fits.json", "ethogram fits 1"
-SLUG = 60
+SLUG = 40
 """Characters of a name that its file keeps."""
 
 
@@ -36,7 +36,7 @@ class FitsFolder:
     """
 
     def __init__(self, path: str | os.PathLike) -> None:
-        self.path = Path(path)
+        self.path = Path(os.fsdecode(path))
         self.call, self.data = "", dict[str, str]()
         if (self.path / PLAN).exists():
             try:
@@ -51,28 +51,35 @@ class FitsFolder:
         """Note what will be done; a ValueError where the folder has fits of another call, or of other data."""
         if self.path.exists() and not self.path.is_dir():
             raise ValueError(f"out is {self.path}, which is a file: give a folder")
-        if not self.data and self.path.exists() and any(self.path.iterdir()):
+        others = self.path.iterdir() if self.path.exists() and not self.data else ()
+        if any(file.suffix != ".part" for file in others):  # one is left by a process that was killed
             raise ValueError(f"out is {self.path}, a folder of other files: give a new or an empty one")
         if self.call not in ("", call):
             raise ValueError(
                 f"out is {self.path}, which has fits by another model, method, settings or key: give another folder"
             )
         for name, digest in data.items():
-            if self.data.get(name, digest) != digest:
+            if digest and self.data.get(name) not in (None, "", digest) and self.finished(name):
                 raise ValueError(
                     f"out is {self.path}, which has a fit of other data of {name!r}: give another folder, or remove "
                     f"{self.file_of(name).name} and its line in {PLAN}"
                 )
         storage.require_folder(self.path)
         self.path.mkdir(exist_ok=True)
-        self.call, self.data = call, {**self.data, **data}
+        known = {
+            **self.data,
+            **{name: digest for name, digest in data.items() if digest or name not in self.data},
+        }
+        if known == self.data:
+            return
+        self.call, self.data = call, known
         with replacing(self.path / PLAN, "w") as file:
             json.dump({"format": FORMAT, "call": self.call, "data": self.data}, file, indent=0)
 
     def file_of(self, name: str, ending: str = "ethogram") -> Path:
         """Where the result of an item is, or will be."""
         slug = re.sub(r"[^\w.=+-]+", "_", name)[:SLUG].strip("._")
-        return self.path / f"{slug}-{digest_of(name)[:8]}.{ending}"
+        return self.path / f"{slug}-{digest_of(name)}.{ending}"
 
     def write(self, name: str, result: bytes | Failure, said: Sequence[str]) -> None:
         """Write the packed result of an item, or its failure, which a later result replaces."""

@@ -52,10 +52,13 @@ class Fits(Mapping[str, Any]):
             raise KeyError(f"{name!r} is no name of these fits, which are {near}")
         return self._read(name)[0]
 
+    def __contains__(self, name: object) -> bool:  # without reading the result
+        if self._folder is None or not isinstance(name, str):
+            return name in self._found
+        return self._folder.finished(name) or self._folder.failed(name)
+
     def __iter__(self) -> Iterator[str]:
-        if self._folder is None:
-            return (name for name in self.names if name in self._found)
-        return (name for name in self.names if self._folder.finished(name) or self._folder.failed(name))
+        return (name for name in self.names if name in self)
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
@@ -152,8 +155,8 @@ class Fits(Mapping[str, Any]):
             sizes, first_sizes = dict(posterior.sizes), dict(like.sizes)
             if sizes != first_sizes or {*posterior.data_vars} != {*like.data_vars}:
                 raise ValueError(
-                    f"{name!r} has variables of sizes {sizes}, and {first!r} of {first_sizes}: fits of one model, with "
-                    "as many draws, stand side by side"
+                    f"{name!r} has variables of sizes {sizes}, and {first!r} of {first_sizes}: fits of one model "
+                    "by one method=, with as many draws, stand side by side"
                 )
         along = xarray.DataArray(list(each), dims=dim, name=dim)
         joined = xarray.concat(each.values(), along, join="override", combine_attrs="drop_conflicts")

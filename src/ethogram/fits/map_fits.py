@@ -10,7 +10,7 @@ import jax
 from jax import Array
 
 from ethogram.fits.executors import check_executor, run_tasks
-from ethogram.fits.fit_items import keys_of, named_items, shape_in_words
+from ethogram.fits.fit_items import data_of, keys_of, named_items, shape_in_words
 from ethogram.fits.fit_tasks import here, place_of
 from ethogram.fits.fits_folder import FitsFolder
 from ethogram.fits.many_fits import Fits
@@ -115,7 +115,7 @@ def map_fits(
     models, function = _what_fits(fit_one)
     if function is None:
         for model in models.values():
-            _check_call(model, next(iter(data.values())), method, settings)
+            _check_call(model, method, settings)
     elif settings or method != "auto":
         raise TypeError(
             f"fit_one is a function, which takes no {', '.join(settings) or 'method'}: give it a key and data"
@@ -134,7 +134,7 @@ def map_fits(
             settings,
             jax.random.key_data(key),
         ]
-        digests = {item: storage.fingerprint(each) for item, each in data.items()}
+        digests = {item: _digest(data_of(data, item), function) for item in data}
         folder.begin(storage.fingerprint(*call), {name: digests[item] for name, (item, _) in fits.items()})
     return _run(plan, executor)
 
@@ -159,14 +159,24 @@ def _what_fits(fit_one: Any) -> tuple[Mapping[str, Any], str | None]:
     return {"": fit_one}, None
 
 
-def _check_call(model: Any, data: Any, method: str, settings: Mapping[str, Any]) -> None:
+def _digest(data: Any, function: str | None) -> str:
+    """Digest of data; empty where they cannot be read, or are none that a model is fitted to."""
+    try:
+        return "" if isinstance(data, Failure) else storage.fingerprint(data)
+    except TypeError:
+        if function is not None:
+            raise
+        return ""
+
+
+def _check_call(model: Any, method: str, settings: Mapping[str, Any]) -> None:
     """Raise what every fit would: for what is no model, and for a method or settings that it does not have."""
     system = system_of(model)
     if not system.takes_data:
         raise TypeError(
             f"a {type(model).__name__} has its evidence and takes no data: solve queries one by one"
         )
-    methods = system.methods(model, data)
+    methods = system.methods(model, None)  # data choose between methods of the same settings
     require_one_of("method", method, ("auto", *methods.by_name))
     name = methods.usual if method == "auto" else method
     taken = {*methods.by_name[name].settings} if methods.choose is None or method != "auto" else {*settings}
@@ -230,7 +240,8 @@ def _tasks(plan: Plan, left: list[str], executor: Any) -> tuple[Iterator[Task], 
     def task(bucket: str, names: list[str]) -> Task:
         named = [(name, *plan.fits[name]) for name in names]
         items = tuple(
-            Item(name, plan.data[item], keys[name], plan.models[model]) for name, item, model in named
+            Item(name, data_of(plan.data, item), keys[name], plan.models[model])
+            for name, item, model in named
         )
         return plan.blank._replace(items=items, bucket=bucket)
 
@@ -245,7 +256,7 @@ def _tasks(plan: Plan, left: list[str], executor: Any) -> tuple[Iterator[Task], 
 
 def _buckets(plan: Plan) -> dict[str, list[str]]:
     """Names of the fits that share compiled programs, by model and shape."""
-    words = {item: shape_in_words(data) for item, data in plan.data.items()}
+    words = {item: shape_in_words(data_of(plan.data, item)) for item in plan.data}
     buckets: dict[str, list[str]] = {}
     for name, (item, model) in plan.fits.items():
         buckets.setdefault(f"{model} {words[item]}", []).append(name)

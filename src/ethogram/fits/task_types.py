@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 import warnings
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -12,7 +13,7 @@ from jax import Array
 
 from ethogram.models.printing import short_repr
 
-__all__ = ["Failure", "Item", "Outcome", "Task", "key_of", "said_of"]
+__all__ = ["Failure", "Item", "Outcome", "Task", "failure_of", "key_of", "said_of"]
 
 
 @short_repr
@@ -72,6 +73,11 @@ class Outcome(NamedTuple):
     name: str
     result: Any
     warnings: tuple[str, ...]
+
+
+def failure_of(name: str, error: Exception) -> Failure:
+    """The failure of an item by an error that is being handled."""
+    return Failure(name, f"{type(error).__name__}: {error}", traceback.format_exc())
 
 
 def key_of(task: Task, item: Item) -> Array:

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 
 import cloudpickle
@@ -20,7 +21,8 @@ import numpy as np
 import pytest
 
 import ethogram
-from ethogram.fits import executors, fit_items
+from ethogram.fits import executors, fit_items, fit_tasks
+from ethogram.fits.fits_folder import FitsFolder
 from ethogram.fits.task_types import Failure
 
 KEY = jax.random.key(5)
@@ -54,6 +56,7 @@ def module_of_functions(tmp_path, monkeypatch):
         textwrap.dedent(
             """
             import os, signal, time
+            import ethogram
             import numpy as np
 
             def mean(key, data):
@@ -72,6 +75,14 @@ def module_of_functions(tmp_path, monkeypatch):
 
             def no_record(key, data):
                 return object()
+
+            def size(key, data):
+                return data.num_sequences
+
+            def doubled(key, data):
+                data = data._replace(observations=2 * data.observations)
+                model = ethogram.RoleHMM(2, ethogram.GaussianEmission(1))
+                return ethogram.fit(key, model, data, num_steps=3, restarts=1, progress_bar=False)
 
             def slow(key, data):
                 time.sleep(0.2)
@@ -111,6 +122,16 @@ def test_every_fit_is_that_of_its_own_call(fits, items):
         np.testing.assert_array_equal(fit.draws(3).sites["mean"], alone.draws(3).sites["mean"])
 
 
+def test_code_of_a_model_is_made_once(items, monkeypatch):
+    """It takes longer than a small fit."""
+    made = []
+    monkeypatch.setattr(fit_tasks, "as_code", lambda model: made.append(model) or "a_model")
+    model = ethogram.RoleHMM(1, ethogram.GaussianEmission(1))
+    few = {name: items[name] for name in [*items][:3]}
+    found = ethogram.map_fits(model, few, key=KEY, **SHORT)
+    assert made == [model] and all("model = a_model" in fit.code for fit in found.values())
+
+
 def test_fits_follow_their_names(fits, items):
     """Neither the order nor the other items matter, to the bit."""
     backwards = dict(reversed(items.items()))
@@ -142,6 +163,33 @@ def test_a_bad_item_stops_no_other(items):
     assert {*found.table().index.get_level_values("fit")} == {*bad} - {*found.failures}
     with pytest.raises(KeyError, match="'mouse' is no name"):
         found["mouse"]
+
+
+class Files(Mapping):
+    """Data that are read when they are asked for; one file is broken, and one has what does not pickle."""
+
+    def __getitem__(self, name):
+        if name == "broken":
+            raise OSError("cannot be read")
+        return {"shapeless": tracks(0)._replace(lengths=None), "code": lambda: 0}.get(name, tracks(0))
+
+    def __iter__(self):
+        return iter(("broken", "shapeless", "code", "good"))
+
+    def __len__(self):
+        return 4
+
+
+@pytest.mark.parametrize("out", [None, "runs"])
+def test_items_that_cannot_be_read_or_sent_stop_no_other(tmp_path, out):
+    given = {"key": KEY, "out": out and tmp_path / out, **SHORT}
+    with ThreadPoolExecutor(1) as threads, pytest.warns(UserWarning, match="3 of 4 fits failed"):
+        found = ethogram.map_fits(MODEL, Files(), executor=threads, **given)
+    assert {*found.failures} == {"broken", "shapeless", "code"}
+    assert found["broken"].error == "OSError: cannot be read" and found["broken"].name == "broken"
+    assert "pickle" in found["code"].error and "Traceback" in found["code"].traceback
+    mended = dict.fromkeys(Files(), tracks(1)) | {"good": tracks(0)}
+    assert not ethogram.map_fits(MODEL, mended, **given).failures
 
 
 def test_warnings_are_kept_and_counted():
@@ -317,6 +365,42 @@ def test_a_folder_is_gone_on_with(items, tmp_path, monkeypatch):
         ethogram.load(out)
 
 
+def test_every_name_has_a_file_of_its_own(tmp_path, module_of_functions):
+    """Names that differ in case or in what a file name cannot have, long ones, and one of bytes that are no text."""
+    names = [
+        "a",
+        "A",
+        "a/",
+        "a?",
+        "",
+        "..",
+        "e\u0301",
+        "\u00e9",
+        "\udcff",
+        *("\U00020000" * n for n in (80, 81)),
+    ]
+    out = tmp_path / "runs"
+    out.mkdir()
+    (out / ".0123.part").touch()  # of a process that was killed
+    few = {f"{name} ": tracks(0, (4,) * (number + 1)) for number, name in enumerate(names)}
+    given = {"items": few, "key": KEY, "out": out, **QUIET}
+    ethogram.map_fits(module_of_functions.size, **given)
+    found = ethogram.load(out)
+    assert [found[f"{name} "] for name in names] == [*range(1, 12)]
+    assert len({path.name.lower() for path in out.glob("*.ethogram")}) == 11
+    plan = (out / "fits.json").stat().st_mtime_ns
+    ethogram.map_fits(module_of_functions.size, **given)
+    assert (
+        out / "fits.json"
+    ).stat().st_mtime_ns == plan  # finished fits are read from a folder of others too
+
+
+def test_long_names_of_one_beginning_do_not_share_a_file(tmp_path):
+    """Two, whose digests agree in their first 32 bits."""
+    folder = FitsFolder(tmp_path)
+    assert folder.file_of("x" * 60 + "46721") != folder.file_of("x" * 60 + "47283")
+
+
 def test_functions_are_run_again_unless_their_input_is_wrong(
     module_of_functions, items, tmp_path, monkeypatch
 ):
@@ -335,6 +419,8 @@ def test_functions_are_run_again_unless_their_input_is_wrong(
             module_of_functions.no_record, one, key=KEY, out=tmp_path / "objects", **QUIET
         )
     assert "object cannot be saved" in found["a"].error
+    code = ethogram.map_fits(module_of_functions.doubled, one, key=KEY, **QUIET)["a"].code
+    assert "RoleHMM" in code and "num_steps=3" in code
     with pytest.raises(TypeError, match="takes no draws"):
         ethogram.map_fits(module_of_functions.mean, one, key=KEY, draws=1)
     with pytest.raises(TypeError, match="'a' is dict"):
