@@ -14,7 +14,6 @@ from jax import Array
 from ethogram.fits.task_types import failure_of
 from ethogram.inference.conjugate.padded_shapes import padded_shape
 from ethogram.models.arguments import require_one_of
-from ethogram.models.choices import Decisions
 from ethogram.models.data import Trajectories
 from ethogram.models.data.metadata import SEQUENCE_LABELS
 from ethogram.models.data.selection import unit_labels
@@ -25,7 +24,9 @@ __all__ = ["data_of", "digest_of", "keys_of", "named_items", "shape_in_words"]
 
 def named_items(items: Any, by: str | None) -> Mapping[str, Any]:
     """Data by name: a mapping as it is, a list by its places, trajectories and decisions by the labels of `by`."""
-    if isinstance(items, Trajectories | Decisions):
+    if hasattr(items, "_fields") and hasattr(
+        items, "subject"
+    ):  # Decisions are not imported where none are fitted
         known = (*SEQUENCE_LABELS, "sequence") if isinstance(items, Trajectories) else ("subject",)
         if by is None:
             raise TypeError(
