@@ -133,16 +133,8 @@ def _starts(problem: Problem, key: Array, restarts: int, init: str, number: int)
     model, prior = problem.model, problem.model.prior_of_first(number)
     assert prior is not None
     key = folded_key(key, number)
-    return start_blocks(
-        key,
-        model,
-        prior,
-        problem.arranged,
-        restarts,
-        init,
-        problem.whole,
-        number,
-    )
+    fixed = model, prior, problem.arranged, restarts, init, problem.whole
+    return start_blocks(key, *fixed, number)
 
 
 def _grown(

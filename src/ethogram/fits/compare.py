@@ -11,13 +11,13 @@ import numpy as np
 from ethogram.fits.disagreement import Moments, disagreements, moments
 from ethogram.fits.figures import draw_comparison
 from ethogram.fits.fit_object import Fit
-from ethogram.fits.new_data import mean_and_error
+from ethogram.fits.new_data import Score, mean_and_error
 from ethogram.inference import storage
 from ethogram.inference.draws import flat_draws
 from ethogram.inference.sampled_posterior import SampledPosterior
 from ethogram.models.printing import printed_as
 
-__all__ = ["Comparison", "compare"]
+__all__ = ["Comparison", "compare", "score_table"]
 
 MOST_ROWS = 10
 """Rows of a table that are printed."""
@@ -131,10 +131,17 @@ def _answers(fits: Mapping[str, Fit]) -> Comparison:
 
 
 def _scores(fits: Mapping[str, Fit], data: Any) -> Any:
-    """Table of scores, the best first, with standard errors of the differences to it."""
+    """Table of scores, the best first, with the methods and seconds of the fits."""
+    table = score_table({name: each.score(data) for name, each in fits.items()})
+    table["method"] = [fits[name].method for name in table.index]
+    table["seconds"] = [fits[name].seconds for name in table.index]
+    return table
+
+
+def score_table(scores: Mapping[str, Score]) -> Any:
+    """Table of scores on the same data, the best first, with standard errors of the differences to it."""
     import pandas
 
-    scores = {name: each.score(data) for name, each in fits.items()}
     order = sorted(scores, key=lambda name: -scores[name].mean)
     best, rows = scores[order[0]], []
     for name in order:
@@ -146,9 +153,8 @@ def _scores(fits: Mapping[str, Fit], data: Any) -> Any:
             )
         with np.errstate(invalid="ignore"):
             _, error = mean_and_error(found.entries - best.entries, best.counts)
-        rows.append((found.mean, found.mean - best.mean, error, fits[name].method, fits[name].seconds))
-    unit = f"log density per {best.unit}"
-    columns = [unit, "difference", "se of difference", "method", "seconds"]
+        rows.append((found.mean, found.mean - best.mean, error))
+    columns = [f"log density per {best.unit}", "difference", "se of difference"]
     return pandas.DataFrame(rows, index=order, columns=columns)
 
 

@@ -39,9 +39,7 @@ def check_executor(executor: Any) -> None:
     if isinstance(executor, int) and not isinstance(executor, bool):
         require_integer("executor", executor, 1)
         return
-    if isinstance(executor, type(multiprocessing.get_context("spawn").Pool)) or not callable(
-        getattr(executor, "submit", None)
-    ):
+    if not callable(getattr(executor, "submit", None)):
         raise TypeError(
             f"executor is {type(executor).__name__}: give None, a number of processes, or an executor of "
             "concurrent.futures, such as ProcessPoolExecutor or Client.get_executor() of Dask"
@@ -65,7 +63,7 @@ def run_tasks(phases: Sequence[Iterator[Task]], executor: Any, retries: int, don
         for task in itertools.chain(*phases):
             done(run_task(task))
         return True
-    if isinstance(executor, Executor) or not isinstance(executor, int):
+    if not isinstance(executor, int):
         processes = getattr(executor, "_max_workers", MANY_PROCESSES)
         ended: list[Task] = []
         for tasks in phases:

@@ -24,9 +24,8 @@ __all__ = ["data_of", "digest_of", "keys_of", "named_items", "shape_in_words"]
 
 def named_items(items: Any, by: str | None) -> Mapping[str, Any]:
     """Data by name: a mapping as it is, a list by its places, trajectories and decisions by the labels of `by`."""
-    if hasattr(items, "_fields") and hasattr(
-        items, "subject"
-    ):  # Decisions are not imported where none are fitted
+    # Decisions, whose system is not imported where none are fitted, are known by their fields.
+    if hasattr(items, "_fields") and hasattr(items, "subject"):
         known = (*SEQUENCE_LABELS, "sequence") if isinstance(items, Trajectories) else ("subject",)
         if by is None:
             raise TypeError(

@@ -21,19 +21,7 @@ from ethogram.fits.task_types import Failure, Item, Outcome, Task, failure_of, k
 from ethogram.inference import storage
 from ethogram.models.arguments import refuse_fork
 
-__all__ = [
-    "Failure",
-    "Item",
-    "Outcome",
-    "Task",
-    "here",
-    "jax_config",
-    "pack",
-    "place_of",
-    "run_packed",
-    "run_task",
-    "unpacked",
-]
+__all__ = ["here", "jax_config", "place_of", "run_packed", "run_task", "unpacked"]
 
 INPUT_ERRORS = (TypeError, ValueError)
 """Errors that the same call raises again."""

@@ -6,8 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-import numpy as np
-
+from ethogram.fits.compare import score_table
 from ethogram.fits.fit_object import Fit
 from ethogram.fits.fit_tasks import unpacked
 from ethogram.fits.fits_folder import FitsFolder
@@ -185,25 +184,13 @@ class Fits(Mapping[str, Any]):
         if not scores:
             raise ValueError(f"no fit has new data to be scored on: {self!r}")
         unit = next(iter(scores.values())).unit
-        rows = {
-            name: {
-                f"log density per {unit}": s.mean,
-                "se": s.se,
-                "total": s.total,
-                f"{unit}s": s.counts.sum(),
-            }
-            for name, s in scores.items()
-        }
-        table = pandas.DataFrame.from_dict(rows, "index").sort_values(
-            f"log density per {unit}", ascending=False
-        )
-        if not own:
-            from ethogram.fits.new_data import mean_and_error
-
-            best = scores[table.index[0]]
-            apart = [mean_and_error(scores[name].entries - best.entries, best.counts) for name in table.index]
-            table["difference"], table["se of difference"] = np.transpose(apart)
-        return table
+        rows = {name: (s.mean, s.se, s.total, s.counts.sum()) for name, s in scores.items()}
+        columns = [f"log density per {unit}", "se", "total", f"{unit}s"]
+        table = pandas.DataFrame.from_dict(rows, "index", columns=columns)
+        if own:
+            return table.sort_values(columns[0], ascending=False)
+        differences = score_table(scores)[["difference", "se of difference"]]
+        return table.loc[differences.index].join(differences)
 
     def resume(self, executor: Any = None) -> Fits:
         """The same call again for the items without a result, failures among them.
