@@ -12,7 +12,7 @@ from ethogram.inference.conjugate import ConjugatePosterior, ConjugateResult
 from ethogram.inference.draws import flat_draws
 from ethogram.inference.export.labelled_arrays import relabel
 from ethogram.inference.sampled_posterior import SampledPosterior
-from ethogram.models.conjugate_model import ConjugateModel, Exportable, overrides
+from ethogram.models.conjugate_model import ConjugateModel, Exportable
 from ethogram.models.label_permutations import permuted
 from ethogram.models.quick_jit import quick_jit
 
@@ -39,7 +39,7 @@ def in_order(result: Any, data: Any) -> Any:
         return result
     if isinstance(result, ConjugateResult):
         blocks = result.posterior.blocks
-        if overrides(model, "state_mass"):
+        if result.posterior.model.growth:
             position: Any = -np.asarray(_state_mass(model, blocks))
         else:
             mean = {name: np.asarray(site)[None] for name, site in result.posterior.mean().items()}
@@ -68,4 +68,4 @@ def _is_in_order(position: Any) -> bool:
 
 @quick_jit
 def _state_mass(model: Any, blocks: Any) -> Any:
-    return model.state_mass(blocks)
+    return model.growth.mass(blocks)

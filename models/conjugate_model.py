@@ -32,6 +32,8 @@ __all__ = [
     "EStep",
     "Entries",
     "Exportable",
+    "Growth",
+    "Labelling",
     "bound_model",
     "check_data",
     "exact_e_step",
@@ -92,6 +94,40 @@ def exact_e_step(log_normalizer: Callable[[Any, Any], Array]) -> EStep:
         return value, statistics, local
 
     return EStep(lambda batch: (), step)
+
+
+class Labelling(NamedTuple):
+    """How a model whose every step has a state of its own labels steps, so that a search can edit the labels.
+
+    Attributes
+    ----------
+    statistics : ``statistics(rng, labels, batches)``, statistics by block of labels (sequence, time) of every step of
+        the batches; computed on the host.
+    probabilities : ``probabilities(expected, batch)``, the probability (sequence, time, state) of every state at every
+        step of a batch, zero beyond each length.
+    """
+
+    statistics: Callable[[np.random.Generator, list[np.ndarray], list[Any]], dict[str, Any]]
+    probabilities: Callable[[dict[str, Any], Any], Array]
+
+
+class Growth(NamedTuple):
+    """How a bound model that learns how many of its states are used changes their number: unused ones cost no ELBO.
+
+    Attributes
+    ----------
+    prior_of_first : ``prior_of_first(number)``, blocks of the prior under which q uses the first `number` states only.
+        None where fits start with all states.
+    narrowed : ``narrowed(number)``, the model with room for `number` states: those that q does not use cost time.
+    widened : ``widened(earlier, blocks)``, blocks of a bound model `earlier` with fewer states, with states that no
+        step uses added at the end.
+    mass : ``mass(blocks)``, expected steps (state,) in every state, of blocks after a global step of size 1.
+    """
+
+    prior_of_first: Callable[[int], dict[str, ConjugateBlock]] | None
+    narrowed: Callable[[int], Any]
+    widened: Callable[[Any, dict[str, ConjugateBlock]], dict[str, ConjugateBlock]]
+    mass: Callable[[dict[str, ConjugateBlock]], Array]
 
 
 def group_size(batch: Any) -> int:
@@ -203,13 +239,11 @@ class ConjugateModel(Exportable, abc.ABC):
 
     Attributes
     ----------
-    learns_number : whether a state that no step uses costs the ELBO nothing, so that a fit learns how many are used.
     start_kinds : starts that ``init="mixed"`` takes in turn. A model that defines `start_statistics` declares the
         kinds that it knows; ``"prior"``, a local step at parameters drawn from the prior, needs no hook.
     """
 
     start_kinds: ClassVar[tuple[str, ...]] = ("prior",)
-    learns_number: ClassVar[bool] = False
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Raise TypeError for starts that no kind names."""
@@ -254,47 +288,24 @@ class ConjugateModel(Exportable, abc.ABC):
         """
         return self
 
-    def prior_of_first(self, number: int) -> dict[str, ConjugateBlock] | None:
-        """Blocks of the prior under which q uses the first `number` states only, and others cost the ELBO nothing.
-
-        Fits then use few states at first, and more while they use all, by `start_statistics` with the same `number`.
-        Default None: fits start with all states.
-        """
+    @property
+    def growth(self) -> Growth | None:
+        """How the number of states changes, in a model that learns how many are used. Default None: it does not."""
         return None
-
-    def narrowed(self, number: int) -> Any:
-        """The bound model with room for `number` states; needed with `prior_of_first`, as is `widened`.
-
-        A search that uses few states runs in it, since states that q does not use cost time.
-        """
-        raise NotImplementedError(f"{type(self).__name__} has no method narrowed")
 
     def start_statistics(
         self, rng: np.random.Generator, kind: str, batches: list[Any], number: int | None = None
     ) -> dict[str, Any]:
         """Statistics by block of a rough first labelling, for each of the `start_kinds`.
 
-        With `number`, which is given where `prior_of_first` has blocks for it, labels are of the first states only.
+        With `number`, which is given where the `growth` has a ``prior_of_first``, labels are of the first states only.
         """
         raise NotImplementedError(f"{type(self).__name__} has no method start_statistics")
 
     @property
-    def labels_steps(self) -> bool:
-        """Whether every step has a state of its own, and `label_statistics` and `state_probabilities` are defined.
-
-        ``ConjugateSVI`` then can search by edits of labels. Default False.
-        """
-        return False
-
-    def label_statistics(
-        self, rng: np.random.Generator, labels: list[np.ndarray], batches: list[Any]
-    ) -> dict[str, Any]:
-        """Statistics by block, given labels (sequence, time) of every step of the batches; computed on the host."""
-        raise NotImplementedError(f"{type(self).__name__} has no method label_statistics")
-
-    def state_probabilities(self, expected: dict[str, Any], batch: Any) -> Array:
-        """Probability (sequence, time, state) of every state at every step of a batch, zero beyond each length."""
-        raise NotImplementedError(f"{type(self).__name__} has no method state_probabilities")
+    def labelling(self) -> Labelling | None:
+        """How steps are labelled, so that a search can edit their labels. Default None: it cannot."""
+        return None
 
     def peers(self) -> Mapping[str, Any]:
         """Simpler models of the same data, by name, that ``heldout_score_curve`` scores beside this one.
@@ -329,17 +340,6 @@ class ConjugateModel(Exportable, abc.ABC):
     def step_potentials(self, expected: dict[str, Any], batch: Any) -> Array:
         """Expected log likelihood (sequence, time, state) of every step; with it, paths are drawn by Gibbs sweeps."""
         raise NotImplementedError(f"{type(self).__name__} has no method step_potentials")
-
-    def state_mass(self, blocks: dict[str, ConjugateBlock]) -> Array:
-        """Expected steps (state,) in every state, of blocks after a global step of size 1, to tell which are used."""
-        raise NotImplementedError(f"{type(self).__name__} has no method state_mass")
-
-    def widened(self, earlier: Any, blocks: dict[str, ConjugateBlock]) -> dict[str, ConjugateBlock]:
-        """Blocks of a bound model `earlier` with fewer states, with states that no step uses added at the end.
-
-        Default: the blocks as they are, which only a model of as many states can continue from.
-        """
-        return blocks
 
 
 def unlabelled(data: Trajectories) -> Trajectories:

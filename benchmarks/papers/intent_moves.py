@@ -123,7 +123,7 @@ def _rows(
                 "truncation": truncation,
                 "search": search,
                 "elbo": float(fit.elbo[-1]),
-                "used": int((np.asarray(fit.posterior.model.state_mass(fit.posterior.blocks)) >= 0.5).sum()),
+                "used": int((np.asarray(fit.posterior.model.growth.mass(fit.posterior.blocks)) >= 0.5).sum()),
                 "heldout": float(by_trace.sum() / test.lengths.sum()),
                 "heldout_by_trace": by_trace.tolist(),
                 "heldout_steps": int(test.lengths.sum()),

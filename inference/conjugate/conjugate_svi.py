@@ -176,8 +176,10 @@ class ConjugateSVI:
 
         journal = Journal(checkpoint, signature, checkpoint_every, num_steps)
         if earlier is not None:
-            blocks = problem.model.widened(earlier.posterior.model, earlier.posterior.blocks)
-            blocks, restarts = continued_blocks(blocks, problem.prior), 1
+            blocks, restarts = earlier.posterior.blocks, 1
+            if bound.growth:
+                blocks = bound.growth.widened(earlier.posterior.model, blocks)
+            blocks = continued_blocks(blocks, problem.prior)
         elif chosen != "grow":
             fixed = problem.model, problem.prior, problem.arranged, restarts, init, problem.batches
             blocks = start_blocks(key_start, *fixed, scale=problem.scale)
@@ -217,14 +219,14 @@ class ConjugateSVI:
 
 def _chosen_search(search: str, model: ConjugateModel, converges: bool, several: bool) -> str:
     """The search of a fit: ``"restarts"``, ``"edits"`` or ``"grow"``."""
-    if search == "edits" and not (converges and model.labels_steps):
+    if search == "edits" and not (converges and model.labelling):
         raise ValueError(
             'search="edits" needs coordinate ascent (all data, step_size None or 1, tol above 0) of a model that '
             'labels steps: AgentMarkov, or RoleHMM with exclusive=None; give search="restarts"'
         )
-    if not converges or search == "restarts" or not (model.learns_number or search == "edits"):
+    if not converges or search == "restarts" or not (model.growth or search == "edits"):
         return "restarts"
-    return "grow" if several and model.prior_of_first(1) is not None else "edits"
+    return "grow" if several and model.growth and model.growth.prior_of_first else "edits"
 
 
 def _refuse_impossible(data: Trajectories, problem: Problem, blocks: Any, elbo: np.ndarray) -> None:
@@ -272,7 +274,7 @@ def _result(
     warn_of_rows(best.blocks)
     blocks = best.blocks
     if best.room:
-        blocks = problem.model.widened(problem.with_states(best.room).model, blocks)
+        blocks = problem.model.growth.widened(problem.with_states(best.room).model, blocks)
     return ConjugateResult(
         posterior=ConjugatePosterior(problem.model, jax.device_put(blocks)),
         elbo=trace,

@@ -35,7 +35,7 @@ LARGEST = 2**24
 
 def can_sweep(model: Any) -> bool:
     """Whether sequences are independent chains of a model with one transition matrix and conjugate updates."""
-    return overrides(model, "step_potentials") and model.labels_steps and not overrides(model, "update")
+    return overrides(model, "step_potentials") and bool(model.labelling) and not overrides(model, "update")
 
 
 def gibbs_draws(

@@ -44,7 +44,7 @@ class Problem(NamedTuple):
     scale : frames of the data per frame of the batches, where these are part of the data.
     """
 
-    model: ConjugateModel
+    model: Any
     prior: dict[str, Any]
     arranged: list[Any]
     batches: list[Any]
@@ -58,7 +58,7 @@ class Problem(NamedTuple):
 
     def with_states(self, number: int) -> Problem:
         """The problem of a model with room for `number` states; data do not depend on them."""
-        model = self.model.narrowed(number)
+        model = self.model.growth.narrowed(number)
         return self._replace(model=model, prior=model.prior())
 
 

@@ -109,7 +109,7 @@ def edit_search(ascend: Ascent, problem: Problem, blocks: Any, key: Array) -> Fo
 
 def grow_search(ascend: Ascent, problem: Problem, key: Array, restarts: int, init: str) -> Found:
     """The best fit of a model that learns how many of its states are used."""
-    (most,) = jax.eval_shape(problem.model.state_mass, problem.prior).shape
+    (most,) = jax.eval_shape(problem.model.growth.mass, problem.prior).shape
     problem_of = functools.cache(lambda room: problem if room >= most else problem.with_states(room))
     best, number, room = None, min(FEWEST, most), min(ROOM, most)
     while best is None or number < min(best.used + UNUSED, most + 1):
@@ -130,8 +130,7 @@ def grow_search(ascend: Ascent, problem: Problem, key: Array, restarts: int, ini
 
 def _starts(problem: Problem, key: Array, restarts: int, init: str, number: int) -> Any:
     """Initial blocks of restarts that use the first `number` states."""
-    model, prior = problem.model, problem.model.prior_of_first(number)
-    assert prior is not None
+    model, prior = problem.model, problem.model.growth.prior_of_first(number)
     key = folded_key(key, number)
     fixed = model, prior, problem.arranged, restarts, init, problem.whole
     return start_blocks(key, *fixed, number)
@@ -171,7 +170,7 @@ def _in_room(fit: Settled, problem_of: Callable[[int], Problem], room: int) -> S
     """A fit in a model with more room, with states that no step uses."""
     if fit.room == room:
         return fit
-    blocks = problem_of(room).model.widened(problem_of(fit.room).model, fit.blocks)
+    blocks = problem_of(room).model.growth.widened(problem_of(fit.room).model, fit.blocks)
     return fit._replace(blocks=jax.tree.map(np.asarray, blocks), room=room)
 
 
@@ -192,7 +191,7 @@ def _edited(ascend: Ascent, problem: Problem, key: Array, fit: Settled, floor: f
     Where the number of states is learned, merges and deletions follow a split; else a split has the label of a state
     that is merged into another.
     """
-    learned = problem.model.learns_number
+    learned = problem.model.growth is not None
     failures, number = 0, 0
     while failures < FAILURES and not ascend.spent:
         rng = numpy_generator(key, number)
@@ -233,7 +232,7 @@ def _judged(
     dtype = float_type(problem.prior)
     each = []
     for number, labels in enumerate(proposals):
-        statistics = problem.model.label_statistics(np.random.default_rng(number), labels, problem.whole)
+        statistics = problem.model.labelling.statistics(np.random.default_rng(number), labels, problem.whole)
         statistics = jax.tree.map(lambda x: np.asarray(x, dtype), statistics)
         each.append(_updated(problem.model, problem.prior, statistics))
     unknown = np.full(len(each), -np.inf, dtype)
@@ -365,7 +364,7 @@ def _fits(found: Ascended) -> list[Settled]:
 @quick_jit(calls=2**7)
 def _probabilities(model: Any, blocks: Any, batches: Any) -> list[Array]:
     expected = expected_statistics(blocks)
-    return [model.state_probabilities(expected, batch) for batch in batches]
+    return [model.labelling.probabilities(expected, batch) for batch in batches]
 
 
 @quick_jit(calls=2**9)

@@ -46,7 +46,7 @@ def start_blocks(
     init : one of the kinds above.
     padded : the batches in the shapes that compiled programs take; None: as they are.
     scale : frames of the data per frame of `batches`, where these are part of the data.
-    number : states that q uses, the first ones, where `prior` is of the model's ``prior_of_first``; None: all.
+    number : states that q uses, the first ones, where `prior` is of the model's ``growth.prior_of_first``; None: all.
 
     Raises
     ------

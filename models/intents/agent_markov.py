@@ -46,7 +46,14 @@ from ethogram.models.chains.conjugate_chain import (
     conjugate_log_normalizer,
     state_marginals,
 )
-from ethogram.models.conjugate_model import ConjugateModel, Entries, require_informative, unlabelled
+from ethogram.models.conjugate_model import (
+    ConjugateModel,
+    Entries,
+    Growth,
+    Labelling,
+    require_informative,
+    unlabelled,
+)
 from ethogram.models.data import Metadata, trajectories
 from ethogram.models.data.state_action_steps import AgentSteps, earlier, known_actions, read_steps
 from ethogram.models.data.trajectories import Trajectories
@@ -155,7 +162,6 @@ class AgentMarkov(ConjugateModel):
     observed_site: ClassVar[str] = "actions"
     label_dims: ClassVar[tuple[str, ...]] = ("intent", "next_intent")
     start_kinds: ClassVar[tuple[str, ...]] = ("sticky", "segments", "prior")
-    learns_number: ClassVar[bool] = True
 
     def __post_init__(self):
         for name in ("num_states", "num_actions", "truncation"):
@@ -299,30 +305,28 @@ class AgentMarkov(ConjugateModel):
         """Minus the weight of every intent."""
         return -draws["weights"].mean(0)[: self.truncation]
 
-    def state_mass(self, blocks: dict[str, ConjugateBlock]) -> Float[Array, "intent"]:
-        """Expected steps of every intent, from the counts of blocks after a global step of size 1."""
-        return updates.state_mass(self, blocks)
+    @property
+    def growth(self) -> Growth:
+        """Intents that no step uses cost no ELBO.
 
-    def widened(self, earlier: Any, blocks: dict[str, ConjugateBlock]) -> dict[str, ConjugateBlock]:
-        """Blocks of a bound model with a smaller truncation, with unused intents added: the ELBO stays."""
-        return updates.widened(self, earlier, blocks)
+        Fits start with all of them where weights are no sticks, rows have bounds, or some intent may not take an
+        action.
+        """
+        free = updates.is_free(self)
+        return Growth(
+            prior_of_first=functools.partial(updates.prior_of_first, self) if free else None,
+            narrowed=self._narrowed,
+            widened=functools.partial(updates.widened, self),
+            mass=functools.partial(updates.state_mass, self),
+        )
 
     @property
-    def labels_steps(self) -> bool:
-        """True: every step has an intent."""
-        return True
-
-    def label_statistics(
-        self, rng: np.random.Generator, labels: list[np.ndarray], batches: list[ChainData]
-    ) -> dict[str, Any]:
-        """Counts of labels of every step, see :mod:`ethogram.models.intents.starts`."""
-        return label_statistics(self, labels, batches)
-
-    def state_probabilities(
-        self, expected: dict[str, Any], batch: ChainData
-    ) -> Float[Array, "sequence time intent"]:
-        """Probability of every intent at every step of a batch, zero beyond each length."""
-        return state_marginals(_Policy(), self._chain(expected), batch)
+    def labelling(self) -> Labelling:
+        """Counts of labels, see :mod:`ethogram.models.intents.starts`, and probabilities of the intents of steps."""
+        return Labelling(
+            lambda rng, labels, batches: label_statistics(self, labels, batches),
+            lambda expected, batch: state_marginals(_Policy(), self._chain(expected), batch),
+        )
 
     def arrange(self, data: Trajectories) -> ChainData:
         """Data for :meth:`log_normalizer`; states and rows are renumbered as the model carries them."""
@@ -456,16 +460,7 @@ class AgentMarkov(ConjugateModel):
         """Simpler models to compare with, see :mod:`ethogram.models.intents.peers`."""
         return peers_of(self)
 
-    def prior_of_first(self, number: int) -> dict[str, ConjugateBlock] | None:
-        """The prior with the weights of a smaller truncation.
-
-        None where weights are no sticks, rows have bounds, or actions are forbidden, by some intents perhaps.
-        """
-        return (
-            updates.prior_given(self, updates.start_weights(self, number)) if updates.is_free(self) else None
-        )
-
-    def narrowed(self, number: int) -> AgentMarkov:
+    def _narrowed(self, number: int) -> AgentMarkov:
         """The model with a smaller truncation, the same at every call; rows over intents do not depend on it."""
         kept = vars(self).setdefault("_narrowed_kept", {})
         if number not in kept:
@@ -478,7 +473,7 @@ class AgentMarkov(ConjugateModel):
         """Statistics of an initial assignment of intents, see :mod:`ethogram.models.intents.starts`."""
         if number is None or number >= self.truncation:
             return start_statistics(self, rng, kind, batches)
-        found = start_statistics(self.narrowed(number), rng, kind, batches)
+        found = start_statistics(self._narrowed(number), rng, kind, batches)
         for name, axes in updates.LABEL_AXES.items():
             counts = updates.with_unused(found[name].concentration, axes, number, self.truncation - number)
             found[name] = DirichletCoordinates(counts)

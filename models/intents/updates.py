@@ -42,6 +42,7 @@ __all__ = [
     "drawn_parameters",
     "is_free",
     "prior_given",
+    "prior_of_first",
     "start_weights",
     "state_mass",
     "stickiness_of",
@@ -74,6 +75,11 @@ def start_weights(model: Any, number: int | None = None) -> StickWeights:
     natural = np.full(model.truncation + 1, SMALLEST_WEIGHT)
     natural[[*range(number), -1]] = 1 / (number + 1)
     return dataclasses.replace(weights, natural=jax.device_put(natural.astype(weights.natural.dtype)))
+
+
+def prior_of_first(model: Any, number: int) -> Blocks:
+    """The prior with the weights of the first `number` intents only."""
+    return prior_given(model, start_weights(model, number))
 
 
 def is_free(model: Any) -> bool:

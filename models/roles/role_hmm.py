@@ -19,6 +19,7 @@ whole sequences (eq. 6).
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -48,6 +49,7 @@ from ethogram.models.conjugate_model import (
     ConjugateModel,
     Entries,
     EStep,
+    Labelling,
     group_size,
     require_informative,
     unlabelled,
@@ -279,21 +281,13 @@ class RoleHMM(ConjugateModel):
         return -expected
 
     @property
-    def labels_steps(self) -> bool:
-        """Whether every step has a role of its own: not where the roles of a group are scored jointly."""
-        return self.coupling.has_chain and not self.coupling.is_joint
-
-    def label_statistics(
-        self, rng: np.random.Generator, labels: list[np.ndarray], batches: list[Any]
-    ) -> dict[str, Any]:
-        """Statistics of labels of every step, as :func:`~ethogram.models.roles.starts.label_statistics`."""
-        return label_statistics(self, rng, labels, batches)
-
-    def state_probabilities(
-        self, expected: dict[str, Any], batch: ChainData
-    ) -> Float[Array, "sequence time role"]:
-        """Probability of every role at every step of a batch of independent chains, zero beyond each length."""
-        return state_marginals(self.emission, expected, batch)
+    def labelling(self) -> Labelling | None:
+        """Labels of every step; None where the roles of a group are scored jointly, or roles have no chain."""
+        if self.coupling.is_joint or not self.coupling.has_chain:
+            return None
+        return Labelling(
+            functools.partial(label_statistics, self), functools.partial(state_marginals, self.emission)
+        )
 
     def step_potentials(
         self, expected: dict[str, Any], chains: ChainData

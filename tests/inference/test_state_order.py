@@ -74,7 +74,7 @@ def test_intents_are_ordered_by_occupancy():
     counts = [x.posterior.blocks for x in (result, in_order(result, data))]
     first = np.asarray(counts[0]["initial"].natural.concentration)
     np.testing.assert_array_equal(first, counts[1]["initial"].natural.concentration)
-    assert (np.diff(np.asarray(jax.jit(lambda b: model.state_mass(b))(counts[0]))) <= 0).all()
+    assert (np.diff(np.asarray(jax.jit(lambda b: model.growth.mass(b))(counts[0]))) <= 0).all()
 
 
 def test_chains_are_ordered_at_once_by_their_first_feature():

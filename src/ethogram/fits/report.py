@@ -18,7 +18,6 @@ from ethogram.inference import storage
 from ethogram.inference.conjugate import ConjugateResult, ScoreCurve
 from ethogram.inference.conjugate.search import EMPTY
 from ethogram.models.choices.decisions import decisions_in_words
-from ethogram.models.conjugate_model import overrides
 from ethogram.models.data import Trajectories, valid_steps
 from ethogram.models.data.description import trajectories_in_words
 from ethogram.models.data.gaps import lacking
@@ -193,7 +192,7 @@ def _outcome(found: Any) -> str:
 
 def _about_truncation(posterior: Any) -> str:
     """Whether a fit that learns how many states are used has used all that were offered."""
-    if not overrides(posterior.model, "state_mass"):
+    if not posterior.model.growth:
         return ""
     mass = np.asarray(_mass(posterior.model, posterior.blocks))
     if len(mass) < 2 or not (mass > EMPTY).all():
@@ -204,4 +203,4 @@ def _about_truncation(posterior: Any) -> str:
 @quick_jit
 def _mass(model: Any, blocks: Any) -> Any:
     """Expected steps (state,) in every state, by one program."""
-    return model.state_mass(blocks)
+    return model.growth.mass(blocks)

@@ -42,9 +42,7 @@ def run(model, data, steps, seed=2, **options):
 
 
 def mass_of(fit):
-    return np.asarray(
-        jax.jit(type(fit.posterior.model).state_mass)(fit.posterior.model, fit.posterior.blocks)
-    )
+    return np.asarray(jax.jit(lambda blocks: fit.posterior.model.growth.mass(blocks))(fit.posterior.blocks))
 
 
 def test_label_statistics_of_intents_are_counts_by_hand(walks):
@@ -56,7 +54,7 @@ def test_label_statistics_of_intents_are_counts_by_hand(walks):
     data = data._replace(actions=actions)
     batch, rows = model.arrange(data), model.rows_carried()
     labels = np.random.default_rng(1).integers(3, size=data.actions.shape)
-    found = model.label_statistics(np.random.default_rng(0), [labels], [batch])
+    found = model.labelling.statistics(np.random.default_rng(0), [labels], [batch])
     initial, policy = np.zeros(4), np.zeros((3, len(rows.states), A))
     transition = np.zeros((rows.num_rows, 3, 4))
     where = {int(state): at for at, state in enumerate(rows.states)}
@@ -83,7 +81,7 @@ def test_label_statistics_of_roles_are_those_of_known_roles():
     expected = search_module.expected_statistics(known.prior())
     wanted = jax.jit(jax.grad(known.log_normalizer))(expected, known.arrange(told))
     model = RoleHMM(3, GaussianEmission(2, scale=1.0))
-    found = model.label_statistics(rng, [labels], [model.arrange(data)])
+    found = model.labelling.statistics(rng, [labels], [model.arrange(data)])
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9), found, wanted)
 
 
@@ -201,7 +199,7 @@ def test_unused_states_leave_the_counts_and_the_rest_of_the_weights(walks):
     rows = 3 * weights + 20 * np.eye(2, 3) + counts
     blocks = {**prior, "weights": dataclasses.replace(prior["weights"], natural=weights)}
     blocks["transition"] = Dirichlet(DirichletCoordinates(rows))
-    found = wide.widened(narrow, blocks)
+    found = wide.growth.widened(narrow, blocks)
     least = found["weights"].natural[2]
     assert 0 < least < 1e-6
     wanted = np.array([0.5, 0.2, least, least, 0.3 - 2 * least])
@@ -222,7 +220,7 @@ NOT_FREE = (
 def test_models_whose_unused_states_are_not_free_start_with_all(walks):
     for settings, free in [({}, True), *((settings, False) for settings in NOT_FREE)]:
         model = AgentMarkov(S, A, 3, rows="all", **settings).bind(walks)
-        assert (model.prior_of_first(2) is not None) == free
+        assert (model.growth.prior_of_first is not None) == free
 
 
 @pytest.fixture(scope="module")
@@ -239,7 +237,7 @@ def roles_on_a_line():
         def start(labels):
             padded = np.zeros(problem.batches[0].observed.shape, int)
             padded[: len(labels), : labels.shape[1]] = labels
-            statistics = problem.model.label_statistics(rng, [padded], problem.batches)
+            statistics = problem.model.labelling.statistics(rng, [padded], problem.batches)
             blocks = search_module._updated(problem.model, problem.prior, statistics)
             return short._replace(posterior=ConjugatePosterior(problem.model, blocks))
 

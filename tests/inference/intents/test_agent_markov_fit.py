@@ -46,7 +46,7 @@ def test_edits_end_at_one_intent_and_resume(walks, tmp_path):
     model, options = AgentMarkov(S, A, 8, stickiness=None), {"tol": 1e-4, "init": "prior"}
     plain, moved = run(model, walks, 400, search="restarts", **options), run(model, walks, 400, **options)
     assert moved.converged and largest_fall(moved) <= 1e-8
-    mass = moved.posterior.model.state_mass(moved.posterior.blocks)
+    mass = moved.posterior.model.growth.mass(moved.posterior.blocks)
     np.testing.assert_allclose(np.sort(mass), [0] * 7 + [48], atol=1e-6)
     assert moved.elbo[-1] > plain.elbo[-1] + 10
     for steps in (plain.step + 5, plain.step + 42, 400):

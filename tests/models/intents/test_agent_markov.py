@@ -241,7 +241,7 @@ def test_labels_switch_where_constraints_let_them():
     counts = {}
     for name, known in (("known", IntentConstraints.never_switch([0, 2])), ("free", None)):
         model = AgentMarkov(S, A, 3, constraints=known, rows="all").bind(data)
-        found = model.label_statistics(random, [labels], [model.arrange(data)])
+        found = model.labelling.statistics(random, [labels], [model.arrange(data)])
         counts[name] = np.asarray(found["transition"].concentration)[:, off].reshape(S, A, -1).sum((1, 2))
         assert np.asarray(found["transition"].concentration).sum() == 29
     switches = np.bincount(states[0, :-1], np.diff(labels[0]) != 0, minlength=S)
