@@ -128,8 +128,9 @@ class Pointwise:
         widest = max(draw.shape[1] if draw.ndim > 1 else 1 for draw in self.draws.values())
         cells = max(int(np.prod(self.value.shape)), 1) * widest
         size = min(max(BUDGET // cells, 1), CHUNK)
-        # Chains of many draws are one batch; the solvers of other models take as long as the slowest of a batch.
-        together = hasattr(self.example, "smooth")
+        # On an accelerator chains of many draws are one batch, which a CPU takes two to three times as long for; the
+        # solvers of other models take as long as the slowest of a batch.
+        together = hasattr(self.example, "smooth") and jax.default_backend() != "cpu"
 
         def of_chunk(chunk):
             return function(self.model, chunk, self.batch, *shared, together=together)
