@@ -8,7 +8,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from ethogram.commands.process import importing, use_compilation_cache
+from ethogram.commands.process import importing
+from ethogram.models.compilation_cache import use_compilation_cache
 
 __all__ = ["EXTRAS", "REQUIRED", "add_parser", "diagnose", "run"]
 

@@ -1,4 +1,4 @@
-"""The process of a command: its exit codes, messages of one line, Ctrl-C during imports, and the compilation cache."""
+"""The process of a command: its exit codes, messages of one line, and Ctrl-C during imports."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import sys
 import threading
 import warnings
 from collections.abc import Iterator
-from pathlib import Path
 from typing import NoReturn
+
+from ethogram.models.compilation_cache import use_compilation_cache
 
 __all__ = [
     "BAD_INPUT",
@@ -21,7 +22,6 @@ __all__ = [
     "importing",
     "prepare",
     "refuse",
-    "use_compilation_cache",
 ]
 
 OUTPUT_CLOSED, BAD_INPUT, IMPOSSIBLE, NOTHING_FOUND, INTERRUPTED = 1, 2, 3, 4, 130
@@ -60,28 +60,3 @@ def prepare() -> None:
     """Use the compilation cache, and ignore ArviZ's announcement of its refactoring."""
     use_compilation_cache()
     warnings.filterwarnings("ignore", r"\s*ArviZ is undergoing", FutureWarning)
-
-
-def use_compilation_cache() -> Path | None:
-    """Folder of the compilation cache from now on; None if none can be written.
-
-    It is ``ethogram/jax`` under ``XDG_CACHE_HOME``, or under ``~/.cache``. A folder that is already set, such as by
-    ``JAX_COMPILATION_CACHE_DIR``, is kept.
-    """
-    import jax
-
-    chosen = getattr(jax.config, "jax_compilation_cache_dir", None)
-    if chosen is not None:
-        return Path(chosen)
-    try:
-        base = os.environ.get("XDG_CACHE_HOME")
-        folder = (Path(base) if base else Path.home() / ".cache") / "ethogram" / "jax"
-        folder.mkdir(parents=True, exist_ok=True)
-    except (OSError, RuntimeError):
-        return None
-    if not os.access(folder, os.W_OK):
-        return None
-    jax.config.update("jax_compilation_cache_dir", str(folder))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
-    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
-    return folder

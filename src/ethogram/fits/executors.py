@@ -47,7 +47,7 @@ def check_executor(executor: Any) -> None:
     context = getattr(executor, "_mp_context", None)
     if context is not None and context.get_start_method() == "fork":
         raise ValueError(
-            "executor forks this process, and what is forked after JAX has started waits for ever: give "
+            "executor forks this process, and a process that is forked after JAX has started may hang: give "
             'ProcessPoolExecutor(n, mp_context=multiprocessing.get_context("spawn")), or executor=n'
         )
 

@@ -20,6 +20,7 @@ from ethogram.fits.saved_fit import fit_of_record
 from ethogram.fits.task_types import Failure, Item, Outcome, Task, failure_of, key_of, said_of
 from ethogram.inference import storage
 from ethogram.models.arguments import refuse_fork
+from ethogram.models.compilation_cache import use_compilation_cache
 
 __all__ = ["here", "jax_config", "place_of", "run_packed", "run_task", "unpacked"]
 
@@ -98,8 +99,6 @@ def _forget_others(bucket: str) -> None:
 
 def _use_cache(config: dict[str, Any]) -> None:
     """Use the driver's folder of compiled programs, or that of the command where it has none."""
-    from ethogram.commands.process import use_compilation_cache
-
     for name in CACHE:
         if config[name] is not None and getattr(jax.config, name) != config[name]:
             jax.config.update(name, config[name])
