@@ -30,7 +30,14 @@ from ethogram.inference.conjugate.ascent import Ascent, one_of
 from ethogram.inference.conjugate.journal import Journal
 from ethogram.inference.conjugate.mini_batches import group_order, in_group_order
 from ethogram.inference.conjugate.posterior import ConjugatePosterior, ConjugateResult
-from ethogram.inference.conjugate.problem import Problem, arranged, make_problem, sampled_problem, stripped
+from ethogram.inference.conjugate.problem import (
+    Problem,
+    arranged,
+    make_problem,
+    problem_of_starts,
+    sampled_problem,
+    stripped,
+)
 from ethogram.inference.conjugate.search import Settled, edit_search, grow_search, restart_search
 from ethogram.inference.conjugate.spread import check_mesh, spread
 from ethogram.inference.conjugate.starts import continued_blocks, start_blocks
@@ -181,8 +188,9 @@ class ConjugateSVI:
                 blocks = bound.growth.widened(earlier.posterior.model, blocks)
             blocks = continued_blocks(blocks, problem.prior)
         elif chosen != "grow":
-            fixed = problem.model, problem.prior, problem.arranged, restarts, init, problem.batches
-            blocks = start_blocks(key_start, *fixed, scale=problem.scale)
+            part = problem_of_starts(problem, data, key_start)
+            fixed = part.model, part.prior, part.arranged, restarts, init, part.batches
+            blocks = start_blocks(key_start, *fixed, scale=part.scale)
         if self.mesh is not None:  # starts are made on the host
             problem = problem._replace(batches=spread(problem.batches, self.mesh))
         check = functools.partial(_refuse_impossible, data)

@@ -18,7 +18,16 @@ from ethogram.models.data.parts import taken
 from ethogram.models.data.trajectories import Metadata, Trajectories, group_labels
 from ethogram.models.numpy_generator import numpy_generator
 
-__all__ = ["MAX_WASTE", "Problem", "arranged", "make_problem", "padded", "sampled_problem", "stripped"]
+__all__ = [
+    "MAX_WASTE",
+    "Problem",
+    "arranged",
+    "make_problem",
+    "padded",
+    "problem_of_starts",
+    "sampled_problem",
+    "stripped",
+]
 
 MAX_WASTE = 0.3
 """Share of padding from which the data are split into one more bucket, whose shape has to be compiled."""
@@ -84,6 +93,13 @@ def sampled_problem(model: ConjugateModel, data: Trajectories, key: Array, frame
     drawn = max(int(np.searchsorted(np.cumsum(counts[order]), most, side="right")), 1)
     problem = make_problem(model, taken(data, np.flatnonzero(np.isin(number, order[:drawn]))))
     return problem._replace(frames=float(frames), scale=frames / max(problem.frames, 1.0))
+
+
+def problem_of_starts(problem: Problem, data: Trajectories, key: Array) -> Problem:
+    """The problem of the data that fits start from: all of them, or some groups where they are many."""
+    if problem.scale != 1 or data.observed.size <= 2 * START_CELLS:
+        return problem
+    return sampled_problem(problem.model, data, key, int(problem.frames))
 
 
 def is_small(model: ConjugateModel, data: Trajectories) -> bool:
