@@ -15,6 +15,7 @@ features.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 from collections.abc import Callable
 from typing import Any
@@ -42,7 +43,7 @@ from ethogram.models.rewards.gp_irl import GPIRL
 from ethogram.models.rewards.reward_settings import FEW_FEATURES
 
 __all__ = [
-    "FEW_POINTS", "HYPERS", "SHARED", "check_settings", "finished", "fit_reward", "initial_hypers", "num_chunks",
+    "FEW_POINTS", "HYPERS", "MAX_CHUNKS", "SHARED", "check_settings", "finished", "fit_reward", "initial_hypers",
     "white_shares",
 ]  # fmt: skip
 
@@ -66,10 +67,7 @@ MIN_LOG_START = -8.0
 in units of one over that."""
 
 MIN_CHUNKS, MAX_CHUNKS = 2, 16
-"""Chunks of `num_evaluations` fresh draws for the ELBO that is reported: as many as bring its standard error down."""
-
-PRECISE = 1.0
-"""Standard error in nats that these are to bring it down to."""
+"""Chunks of `num_evaluations` fresh draws for the ELBO that is reported: at each node, and over all nodes."""
 
 TINY = 1e-300
 """Lower limit of the weight of a node, which has a logarithm."""
@@ -194,7 +192,7 @@ def _fit_mode(
     if method == "map":
         q = q._replace(root=np.zeros_like(q.root))
     else:
-        fresh = _fresh_elbos(key_fresh, model, counts, log_hyper, q, settings, MIN_CHUNKS)
+        fresh = _fresh_elbos(key_fresh, model, counts, log_hyper, q, settings, MAX_CHUNKS)
         elbo, elbo_se = float(fresh.mean()), standard_error(fresh)
     status = Status.CONVERGED if found.converged else Status.MODE_NOT_FOUND
     posterior = RewardPosterior(model, q.mean[None], q.root[None], log_hyper[None], np.zeros(1), method)
@@ -229,15 +227,12 @@ def _fit_by_steps(
     active = np.zeros(0, int) if held else hyper_parameters.active_hypers(model, log_hyper)
     with Progress(progress_bar, save, state, single=not len(active)) as progress:
         fit_at = _fits_at(key_steps, model, counts, (log_hyper, first.q), fixed, active, settings, progress)
-
-        def moved(fit, place):
-            return gaussian_vi.moved_elbo(model, counts, fit.log_hyper, fit.q, place, fixed)
-
+        moved = functools.partial(gaussian_vi.moved_elbo, model, counts, fixed)
         mode = hyper_parameters.find_mode(fit_at, moved, log_hyper, active, 2 * settings.tol)
         fits, curvature = [fit_at(mode.log_hyper)], np.zeros((0, 0))
         if settings.hyper == "integrated":
             curvature = hyper_parameters.curvature_at(
-                lambda place: moved(fits[0], place)[1], mode.log_hyper, active
+                lambda place: moved(mode.log_hyper, fits[0].q, place)[1], mode.log_hyper, active
             )
         finite = bool(np.isfinite(curvature).all())
         integrated = active if len(curvature) and finite else active[:0]
@@ -247,10 +242,10 @@ def _fit_by_steps(
         fits += [fit_at(place, moved=True) for place in places[1:]]
     at_mode = gaussian_vi.elbo(model, counts, mode.log_hyper, fits[0].q, fixed)
     error = standard_error(at_mode)
-    chunks = num_chunks(error)
     approximation = first
     if not np.array_equal(mode.log_hyper, log_hyper):
         approximation = _laplace(key_modes, model, counts, mode.log_hyper, settings)
+    chunks = max(MIN_CHUNKS, MAX_CHUNKS // len(fits))
     fresh = [_fresh_elbos(key_fresh, model, counts, fit.log_hyper, fit.q, settings, chunks) for fit in fits]
     of_laplace = _fresh_elbos(key_fresh, model, counts, mode.log_hyper, approximation.q, settings, chunks)
     gain = float(fresh[0].mean() - of_laplace.mean())
@@ -330,10 +325,7 @@ def initial_hypers(
     fixed = _base_draws(key_fixed, model, counts, settings)
     with Progress(False, lambda state: None, SearchState([], None), single=False) as progress:
         fit_at = _fits_at(key_steps, model, counts, (joined, first.q), fixed, everything, rough, progress)
-
-        def moved(fit, place):
-            return gaussian_vi.moved_elbo(model, counts, fit.log_hyper, fit.q, place, fixed)
-
+        moved = functools.partial(gaussian_vi.moved_elbo, model, counts, fixed)
         mode = hyper_parameters.find_mode(fit_at, moved, joined, everything, 2 * rough.tol, OPTIMISING)
     least = {name: np.full(len(x), MIN_LOG_START) for name, x in medians.items()}
     least["relevance"] = np.log(_least_relevance(model))

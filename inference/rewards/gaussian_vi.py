@@ -49,8 +49,8 @@ from ethogram.models.rewards.gp_irl import GPIRL
 __all__ = [
     "BaseDraws",
     "base_draws",
-    "divergence",
     "elbo",
+    "log_ratio",
     "maximize_elbo",
     "moved_elbo",
     "natural_step",
@@ -94,16 +94,17 @@ def rewards_at(model: GPIRL, log_hyper: Array, q: Gaussian, draws: BaseDraws) ->
     return mapping.reward(white, draws.conditional), rationality
 
 
-def divergence(q: Gaussian) -> Array:
-    """KL(q(w) || N(0, I)), in nats."""
+def log_ratio(q: Gaussian, draws: BaseDraws) -> Array:
+    """Prior over q, ln N(w; 0, I) - ln q(w), at each draw of w, summed over the rewards; its mean is -KL."""
+    white = q.mean + jnp.einsum("eij,dej->dei", q.root, draws.latent)
     roots = jnp.log(jnp.abs(jnp.diagonal(q.root, axis1=-2, axis2=-1)))
-    return 0.5 * (jnp.sum(q.root**2) + jnp.sum(q.mean**2) - q.mean.size) - jnp.sum(roots)
+    return 0.5 * jnp.sum(draws.latent**2 - white**2, (-2, -1)) + jnp.sum(roots)
 
 
 def _elbo(model: GPIRL, counts: Array, log_hyper: Array, q: Gaussian, draws: BaseDraws) -> Array:
     rewards, rationality = rewards_at(model, log_hyper, q, draws)
     expected = jnp.sum(model.count_log_likelihood(rewards, counts, rationality), -1)
-    return expected - divergence(q) + log_prior(model, log_hyper)
+    return expected + log_ratio(q, draws) + log_prior(model, log_hyper)
 
 
 _compiled_elbo = quick_jit(_elbo, calls=work)
@@ -178,7 +179,7 @@ def _moved_elbo(
 
 
 def moved_elbo(
-    model: GPIRL, counts: Any, log_hyper: Any, q: Gaussian, new: np.ndarray, draws: BaseDraws
+    model: GPIRL, counts: Any, draws: BaseDraws, log_hyper: Any, q: Gaussian, new: np.ndarray
 ) -> tuple[float, Float[np.ndarray, "hyper"]]:
     """Mean ELBO at other logarithms of hyper-parameters of q that was moved there by `transport`, and its gradient.
 
