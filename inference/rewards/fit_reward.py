@@ -59,6 +59,10 @@ SHARED = 4.0
 """Tolerance at a value of the hyper-parameters, in units of `tol`: values share their draws, so that most of what a
 search leaves is common to all, and cancels in their weights and in the search for the mode."""
 
+LIGHT = 1.0
+"""Largest tolerance in nats at a node. It is that at the mode over the mass of the node, relative to the mode's: what a
+search at a node leaves counts by its weight."""
+
 OPTIMISING = 5
 """Gaussians that a search towards initial hyper-parameters fits, where there is no estimate of Levine's."""
 
@@ -111,7 +115,8 @@ def fit_reward(
         and the mode of highest posterior density is used.
     tol : in nats: the search stops when the ELBO gained less than `tol` over the second half of the steps (paired on
         common draws, with its standard error); sqrt(2 tol) bounds the error of posterior means in standard deviations.
-        It is four times `tol` at each of several values of the hyper-parameters, which share their draws.
+        It is four times `tol` at each of several values of the hyper-parameters, which share their draws, and up to a
+        nat at nodes that weigh little.
     checkpoint : a file that is written after every natural-gradient step, or after every value of the hyper-parameters;
         if it exists, the same call resumes from it, and ends where an uninterrupted one would. With
         ``hyper="fixed"`` `num_steps` and `tol` may differ; fewer steps than it has are an error. ``"laplace"`` and
@@ -239,7 +244,8 @@ def _fit_by_steps(
         nodes = hyper_parameters.integration_nodes(curvature if finite else np.zeros((0, 0)))
         places = np.repeat(mode.log_hyper[None], len(nodes.weights), axis=0)
         places[:, integrated] = nodes.around(mode.log_hyper[integrated])
-        fits += [fit_at(place, moved=True) for place in places[1:]]
+        masses = nodes.weights / nodes.weights[0]
+        fits += [fit_at(place, mass=mass) for place, mass in zip(places[1:], masses[1:], strict=True)]
     at_mode = gaussian_vi.elbo(model, counts, mode.log_hyper, fits[0].q, fixed)
     error = standard_error(at_mode)
     approximation = first
@@ -284,17 +290,20 @@ def _fits_at(
     settings: Settings,
     progress: Progress,
 ) -> Callable[..., NodeFit]:
-    """The best Gaussian at logarithms (hyper,). All have the same draws, those of `key` and the `fixed` ones."""
+    """The best Gaussian at logarithms (hyper,). All have the same draws, those of `key` and the `fixed` ones.
+
+    Of a node, `mass` is its weight relative to that of the mode.
+    """
     tol = SHARED * settings.tol if len(active) else settings.tol
-    return node_fits(
-        first,
-        lambda q, near, new: gaussian_vi.transport(model, q, near, new),
-        lambda log_hyper, q, state, callback, moved=False: gaussian_vi.maximize_elbo(
+
+    def maximize(log_hyper, q, state, callback, mass=None):
+        moved_tol = None if mass is None else max(tol, min(tol / mass, LIGHT))
+        return gaussian_vi.maximize_elbo(
             key, model, counts, log_hyper, q, fixed, num_steps=settings.num_steps, num_draws=settings.num_draws,
-            tol=tol, moved=moved, state=state, callback=callback,
-        ),
-        progress,
-    )  # fmt: skip
+            tol=tol, moved_tol=moved_tol, state=state, callback=callback,
+        )  # fmt: skip
+
+    return node_fits(first, functools.partial(gaussian_vi.transport, model), maximize, progress)
 
 
 def initial_hypers(

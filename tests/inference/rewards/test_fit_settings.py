@@ -284,6 +284,20 @@ def test_a_converged_fit_is_near_that_of_a_long_search(monkeypatch):
     assert long.elbo - fit.elbo < 0.1 + 3 * long.elbo_se
 
 
+@pytest.mark.parametrize(("moved_tol", "steps"), [(None, 37), (0.1, 19), (1.0, 4)])
+def test_a_moved_gaussian_that_does_not_settle_ends_at_its_own_tolerance(moved_tol, steps, monkeypatch):
+    """A step of size a moves q by 1.805 a^2 nats and gains nothing: 1.805 a remain, of sizes 1, 1/2, 1/3, ..."""
+    step = lambda model, counts, eta, q, draws, size: q._replace(mean=q.mean + 1.9 * size)  # noqa: E731
+    monkeypatch.setattr(gaussian_vi, "natural_step", step)
+    monkeypatch.setattr(gaussian_vi, "elbo", lambda *_: np.zeros(64))
+    q, fixed = Gaussian(np.zeros((1, 1)), np.ones((1, 1, 1))), BaseDraws(np.zeros((64, 1, 1)), None)
+    settings = {"num_steps": 100, "num_draws": 2, "tol": 0.05, "moved_tol": moved_tol}
+    found = gaussian_vi.maximize_elbo(
+        jax.random.key(0), three_state(), None, np.zeros(0), q, fixed, **settings
+    )
+    assert (found.steps, found.status) == (steps, Status.CONVERGED)
+
+
 def test_every_step_has_draws_of_its_own(monkeypatch):
     model, drawn = three_state(), []
 
