@@ -59,7 +59,7 @@ SHARED = 4.0
 """Tolerance at a value of the hyper-parameters, in units of `tol`: values share their draws, so that most of what a
 search leaves is common to all, and cancels in their weights and in the search for the mode."""
 
-LIGHT = 1.0
+LIGHT = 0.5
 """Largest tolerance in nats at a node. It is that at the mode over the mass of the node, relative to the mode's: what a
 search at a node leaves counts by its weight."""
 
@@ -115,8 +115,8 @@ def fit_reward(
         and the mode of highest posterior density is used.
     tol : in nats: the search stops when the ELBO gained less than `tol` over the second half of the steps (paired on
         common draws, with its standard error); sqrt(2 tol) bounds the error of posterior means in standard deviations.
-        It is four times `tol` at each of several values of the hyper-parameters, which share their draws, and up to a
-        nat at nodes that weigh little.
+        It is four times `tol` at each of several values of the hyper-parameters, which share their draws, and up to
+        half a nat at nodes that weigh little.
     checkpoint : a file that is written after every natural-gradient step, or after every value of the hyper-parameters;
         if it exists, the same call resumes from it, and ends where an uninterrupted one would. With
         ``hyper="fixed"`` `num_steps` and `tol` may differ; fewer steps than it has are an error. ``"laplace"`` and
