@@ -368,11 +368,6 @@ def _fresh_elbos(
     return np.concatenate(pairs, axis=1).ravel()
 
 
-def num_chunks(error: float) -> int:
-    """Chunks of fresh draws that bring the standard error of an ELBO down to `PRECISE`."""
-    return int(np.clip(1.2 * (np.nan_to_num(error) / PRECISE) ** 2, MIN_CHUNKS, MAX_CHUNKS))
-
-
 @quick_jit
 def white_shares(model: GPIRL, log_hyper: Array) -> Array:
     """Share of the prior variance of rewards that is white noise, at logarithms (..., hyper)."""
