@@ -15,6 +15,7 @@ features.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 from collections.abc import Callable
 from typing import Any
@@ -42,7 +43,7 @@ from ethogram.models.rewards.gp_irl import GPIRL
 from ethogram.models.rewards.reward_settings import FEW_FEATURES
 
 __all__ = [
-    "FEW_POINTS", "HYPERS", "SHARED", "check_settings", "finished", "fit_reward", "initial_hypers", "num_chunks",
+    "FEW_POINTS", "HYPERS", "MAX_CHUNKS", "SHARED", "check_settings", "finished", "fit_reward", "initial_hypers",
     "white_shares",
 ]  # fmt: skip
 
@@ -58,6 +59,10 @@ SHARED = 4.0
 """Tolerance at a value of the hyper-parameters, in units of `tol`: values share their draws, so that most of what a
 search leaves is common to all, and cancels in their weights and in the search for the mode."""
 
+LIGHT = 0.5
+"""Largest tolerance in nats at a node. It is that at the mode over the mass of the node, relative to the mode's: what a
+search at a node leaves counts by its weight."""
+
 OPTIMISING = 5
 """Gaussians that a search towards initial hyper-parameters fits, where there is no estimate of Levine's."""
 
@@ -66,10 +71,7 @@ MIN_LOG_START = -8.0
 in units of one over that."""
 
 MIN_CHUNKS, MAX_CHUNKS = 2, 16
-"""Chunks of `num_evaluations` fresh draws for the ELBO that is reported: as many as bring its standard error down."""
-
-PRECISE = 1.0
-"""Standard error in nats that these are to bring it down to."""
+"""Chunks of `num_evaluations` fresh draws for the ELBO that is reported: at each node, and over all nodes."""
 
 TINY = 1e-300
 """Lower limit of the weight of a node, which has a logarithm."""
@@ -113,7 +115,8 @@ def fit_reward(
         and the mode of highest posterior density is used.
     tol : in nats: the search stops when the ELBO gained less than `tol` over the second half of the steps (paired on
         common draws, with its standard error); sqrt(2 tol) bounds the error of posterior means in standard deviations.
-        It is four times `tol` at each of several values of the hyper-parameters, which share their draws.
+        It is four times `tol` at each of several values of the hyper-parameters, which share their draws, and up to
+        half a nat at nodes that weigh little.
     checkpoint : a file that is written after every natural-gradient step, or after every value of the hyper-parameters;
         if it exists, the same call resumes from it, and ends where an uninterrupted one would. With
         ``hyper="fixed"`` `num_steps` and `tol` may differ; fewer steps than it has are an error. ``"laplace"`` and
@@ -194,7 +197,7 @@ def _fit_mode(
     if method == "map":
         q = q._replace(root=np.zeros_like(q.root))
     else:
-        fresh = _fresh_elbos(key_fresh, model, counts, log_hyper, q, settings, MIN_CHUNKS)
+        fresh = _fresh_elbos(key_fresh, model, counts, log_hyper, q, settings, MAX_CHUNKS)
         elbo, elbo_se = float(fresh.mean()), standard_error(fresh)
     status = Status.CONVERGED if found.converged else Status.MODE_NOT_FOUND
     posterior = RewardPosterior(model, q.mean[None], q.root[None], log_hyper[None], np.zeros(1), method)
@@ -229,28 +232,26 @@ def _fit_by_steps(
     active = np.zeros(0, int) if held else hyper_parameters.active_hypers(model, log_hyper)
     with Progress(progress_bar, save, state, single=not len(active)) as progress:
         fit_at = _fits_at(key_steps, model, counts, (log_hyper, first.q), fixed, active, settings, progress)
-
-        def moved(fit, place):
-            return gaussian_vi.moved_elbo(model, counts, fit.log_hyper, fit.q, place, fixed)
-
+        moved = functools.partial(gaussian_vi.moved_elbo, model, counts, fixed)
         mode = hyper_parameters.find_mode(fit_at, moved, log_hyper, active, 2 * settings.tol)
         fits, curvature = [fit_at(mode.log_hyper)], np.zeros((0, 0))
         if settings.hyper == "integrated":
             curvature = hyper_parameters.curvature_at(
-                lambda place: moved(fits[0], place)[1], mode.log_hyper, active
+                lambda place: moved(mode.log_hyper, fits[0].q, place)[1], mode.log_hyper, active
             )
         finite = bool(np.isfinite(curvature).all())
         integrated = active if len(curvature) and finite else active[:0]
         nodes = hyper_parameters.integration_nodes(curvature if finite else np.zeros((0, 0)))
         places = np.repeat(mode.log_hyper[None], len(nodes.weights), axis=0)
         places[:, integrated] = nodes.around(mode.log_hyper[integrated])
-        fits += [fit_at(place, moved=True) for place in places[1:]]
+        masses = nodes.weights / nodes.weights[0]
+        fits += [fit_at(place, mass=mass) for place, mass in zip(places[1:], masses[1:], strict=True)]
     at_mode = gaussian_vi.elbo(model, counts, mode.log_hyper, fits[0].q, fixed)
     error = standard_error(at_mode)
-    chunks = num_chunks(error)
     approximation = first
     if not np.array_equal(mode.log_hyper, log_hyper):
         approximation = _laplace(key_modes, model, counts, mode.log_hyper, settings)
+    chunks = max(MIN_CHUNKS, MAX_CHUNKS // len(fits))
     fresh = [_fresh_elbos(key_fresh, model, counts, fit.log_hyper, fit.q, settings, chunks) for fit in fits]
     of_laplace = _fresh_elbos(key_fresh, model, counts, mode.log_hyper, approximation.q, settings, chunks)
     gain = float(fresh[0].mean() - of_laplace.mean())
@@ -289,17 +290,20 @@ def _fits_at(
     settings: Settings,
     progress: Progress,
 ) -> Callable[..., NodeFit]:
-    """The best Gaussian at logarithms (hyper,). All have the same draws, those of `key` and the `fixed` ones."""
+    """The best Gaussian at logarithms (hyper,). All have the same draws, those of `key` and the `fixed` ones.
+
+    Of a node, `mass` is its weight relative to that of the mode.
+    """
     tol = SHARED * settings.tol if len(active) else settings.tol
-    return node_fits(
-        first,
-        lambda q, near, new: gaussian_vi.transport(model, q, near, new),
-        lambda log_hyper, q, state, callback, moved=False: gaussian_vi.maximize_elbo(
+
+    def maximize(log_hyper, q, state, callback, mass=None):
+        moved_tol = None if mass is None else max(tol, min(tol / mass, LIGHT))
+        return gaussian_vi.maximize_elbo(
             key, model, counts, log_hyper, q, fixed, num_steps=settings.num_steps, num_draws=settings.num_draws,
-            tol=tol, moved=moved, state=state, callback=callback,
-        ),
-        progress,
-    )  # fmt: skip
+            tol=tol, moved_tol=moved_tol, state=state, callback=callback,
+        )  # fmt: skip
+
+    return node_fits(first, functools.partial(gaussian_vi.transport, model), maximize, progress)
 
 
 def initial_hypers(
@@ -330,10 +334,7 @@ def initial_hypers(
     fixed = _base_draws(key_fixed, model, counts, settings)
     with Progress(False, lambda state: None, SearchState([], None), single=False) as progress:
         fit_at = _fits_at(key_steps, model, counts, (joined, first.q), fixed, everything, rough, progress)
-
-        def moved(fit, place):
-            return gaussian_vi.moved_elbo(model, counts, fit.log_hyper, fit.q, place, fixed)
-
+        moved = functools.partial(gaussian_vi.moved_elbo, model, counts, fixed)
         mode = hyper_parameters.find_mode(fit_at, moved, joined, everything, 2 * rough.tol, OPTIMISING)
     least = {name: np.full(len(x), MIN_LOG_START) for name, x in medians.items()}
     least["relevance"] = np.log(_least_relevance(model))
@@ -365,11 +366,6 @@ def _fresh_elbos(
         draws = gaussian_vi.base_draws(generator, model, len(counts), settings.num_evaluations)
         pairs.append(gaussian_vi.elbo(model, counts, log_hyper, q, draws).reshape(2, -1))
     return np.concatenate(pairs, axis=1).ravel()
-
-
-def num_chunks(error: float) -> int:
-    """Chunks of fresh draws that bring the standard error of an ELBO down to `PRECISE`."""
-    return int(np.clip(1.2 * (np.nan_to_num(error) / PRECISE) ** 2, MIN_CHUNKS, MAX_CHUNKS))
 
 
 @quick_jit

@@ -195,7 +195,7 @@ class Mode(NamedTuple):
 
 def find_mode(
     fit_at: Callable[[np.ndarray], Any],
-    moved: Callable[[Any, np.ndarray], tuple[float, np.ndarray]],
+    moved: Callable[[np.ndarray, Any, np.ndarray], tuple[float, np.ndarray]],
     start: Float[np.ndarray, "hyper"],
     active: np.ndarray,
     tol: float,
@@ -203,8 +203,8 @@ def find_mode(
 ) -> Mode:
     """Mode over the active hyper-parameters: Gaussians are fitted, and each is moved to where its ELBO is largest.
 
-    ``fit_at(log_hyper)`` has the best Gaussian there, with its `elbo`; ``moved(fit, log_hyper)`` is the ELBO, and its
-    gradient (hyper,), of that Gaussian moved elsewhere, a smooth function that L-BFGS maximises. Gains of a round below
+    ``fit_at(log_hyper)`` has the best Gaussian q there, with its `elbo`; ``moved(log_hyper, q, new)`` is the ELBO, and
+    its gradient (hyper,), of that q moved elsewhere, a smooth function that L-BFGS maximises. Gains of a round below
     `tol` nats end the search.
     """
     from scipy.optimize import minimize
@@ -214,7 +214,7 @@ def find_mode(
     converged = not len(active)
 
     def loss(x):
-        value, slope = moved(fit, _replaced(fit.log_hyper, active, x))
+        value, slope = moved(fit.log_hyper, fit.q, _replaced(fit.log_hyper, active, x))
         if not np.isfinite([value, *slope]).all():
             return NOT_FINITE, np.zeros(len(active))
         return -value, -slope[active]
@@ -224,8 +224,8 @@ def find_mode(
         bounds = np.column_stack([here - REACH, here + REACH])
         options = {"maxfun": MAX_EVALUATIONS, "ftol": tol / 4 / max(abs(fit.elbo), 1.0), "gtol": GRADIENT_TOL}
         found = minimize(loss, here, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
-        converged = not -found.fun > fit.elbo + tol
-        if converged:
+        if not loss(here)[0] - found.fun > tol:
+            converged = found.fun < NOT_FINITE
             break
         after = fit_at(_replaced(fit.log_hyper, active, found.x))
         trace.append(after.elbo)

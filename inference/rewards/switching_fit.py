@@ -37,16 +37,16 @@ from ethogram.inference.rewards import gaussian_vi, hyper_parameters
 from ethogram.inference.rewards.blas_threads import one_blas_thread
 from ethogram.inference.rewards.fit_reward import (
     FEW_POINTS,
+    MAX_CHUNKS,
     SHARED,
     check_settings,
     finished,
     initial_hypers,
-    num_chunks,
     white_shares,
 )
 from ethogram.inference.rewards.gaussian_vi import BaseDraws
 from ethogram.inference.rewards.laplace import CALLS, Gaussian, laplace
-from ethogram.inference.rewards.node_fits import NodeFit, Progress, SearchState, Settings, node_fits
+from ethogram.inference.rewards.node_fits import Progress, SearchState, Settings, node_fits
 from ethogram.inference.rewards.reward_posterior import RewardFit, RewardPosterior, as_double
 from ethogram.inference.rewards.search_status import Status
 from ethogram.inference.rewards.vi_steps import VIState, init, run_steps, standard_error
@@ -163,13 +163,10 @@ class SwitchingTask(NamedTuple):
         moved = gaussian_vi.transport(self.model.base, Gaussian(*q[:2]), log_hyper, new)
         return q._replace(mean=moved.mean, root=moved.root)
 
-    def moved(self, fit: NodeFit, log_hyper: np.ndarray) -> tuple[float, np.ndarray]:
-        """ELBO of the Gaussians of a fit moved to other hyper-parameters, its q(z) held, and its gradient."""
-        given = self.model.base, fit.q.counts, fit.log_hyper, Gaussian(*fit.q[:2])
-        here, there = (
-            gaussian_vi.moved_elbo(*given, place, self.fixed) for place in (fit.log_hyper, log_hyper)
-        )
-        return fit.elbo + there[0] - here[0], there[1]
+    def moved(self, log_hyper: Any, q: SwitchingGaussian, new: np.ndarray) -> tuple[float, np.ndarray]:
+        """ELBO, apart from what only q(z) has, at other hyper-parameters, q(z) held, and its gradient."""
+        rewards = Gaussian(*q[:2])
+        return gaussian_vi.moved_elbo(self.model.base, q.counts, self.fixed, log_hyper, rewards, new)
 
     def fresh_elbos(self, key: Array, log_hyper: Any, q: SwitchingGaussian, chunks: int) -> np.ndarray:
         """ELBOs at antithetic draws, of the q(z) that is optimal on the fixed ones."""
@@ -308,7 +305,7 @@ def _fit(
         mode = hyper_parameters.find_mode(fit_at, task.moved, log_hyper, active, 2 * settings.tol)
         fit = fit_at(mode.log_hyper)
     error = standard_error(task.settled(fit.log_hyper, fit.q[:2], fit.q[2:4])[1])
-    fresh = task.fresh_elbos(key_fresh, fit.log_hyper, fit.q, num_chunks(error))
+    fresh = task.fresh_elbos(key_fresh, fit.log_hyper, fit.q, MAX_CHUNKS)
     order = np.argsort(-fit.q.counts.sum((1, 2)), kind="stable")
     transition = fit.q.transition[order][:, order]
     q = SwitchingGaussian(*(x[order] for x in fit.q))._replace(transition=transition)
@@ -412,7 +409,8 @@ def _elbo(
     step = local_step(table, blocks, data)
     change = (on_fixed if fresh is None else log_policies(fresh)) - jnp.where(step.counts > 0, table, 0)
     expected = jnp.sum(step.counts * jnp.where(step.counts > 0, change, 0), (-3, -2, -1))
-    rest = gaussian_vi.divergence(q) + total_kl(blocks, prior) - hyper_parameters.log_prior(base, log_hyper)
+    expected += gaussian_vi.log_ratio(q, fixed if fresh is None else fresh)
+    rest = total_kl(blocks, prior) - hyper_parameters.log_prior(base, log_hyper)
     concentrations = tuple(blocks[name].natural.concentration for name in ("initial", "transition"))
     return step.log_normalizer + expected - rest, concentrations, step.counts
 

@@ -73,16 +73,29 @@ def test_linear_algebra_of_few_rewards_has_one_thread_and_the_setting_is_restore
         assert within == [{1}] and threads() == {2}
 
 
-def test_divergence_is_that_of_gaussians():
-    """Of two experts: half of tr C + m'm - k - ln det C, summed."""
+def test_the_log_ratio_is_that_of_normal_densities():
+    """Of two experts, at each draw, within 1e-10 of SciPy's densities."""
     random = np.random.default_rng(5)
-    roots = np.tril(random.normal(size=(2, 4, 4))) + 2 * np.eye(4)
-    means = random.normal(size=(2, 4))
-    q = Gaussian(means, roots)
-    covariances = roots @ np.swapaxes(roots, 1, 2)
-    expected = np.trace(covariances, axis1=1, axis2=2).sum() + (means**2).sum() - 8
-    expected = 0.5 * (expected - np.linalg.slogdet(covariances)[1].sum())
-    np.testing.assert_allclose(jax.jit(gaussian_vi.divergence)(q), expected, rtol=1e-10)
+    means, roots = random.normal(size=(2, 4)), np.tril(random.normal(size=(2, 4, 4))) + 2 * np.eye(4)
+    latent = random.normal(size=(6, 2, 4))
+    expected = 0.0
+    for mean, root, z in zip(means, roots, np.swapaxes(latent, 0, 1), strict=True):
+        w = mean + z @ root.T
+        prior, q = stats.multivariate_normal(np.zeros(4)), stats.multivariate_normal(mean, root @ root.T)
+        expected += prior.logpdf(w) - q.logpdf(w)
+    found = jax.jit(gaussian_vi.log_ratio)(Gaussian(means, roots), BaseDraws(latent, None))
+    np.testing.assert_allclose(found, expected, rtol=1e-10)
+
+
+def test_the_bound_of_a_gaussian_near_the_posterior_is_nearly_the_same_at_every_draw():
+    """With the KL divergence in closed form it would vary by sqrt(3 / 2), the spread of half a chi-square."""
+    counts = np.full((3, 2), 100_000)
+    fit = fit_reward(jax.random.key(0), three_state(), counts, "laplace", progress_bar=False)
+    posterior = fit.posterior
+    q = Gaussian(np.asarray(posterior.latent_mean[0]), np.asarray(posterior.latent_root[0]))
+    draws = gaussian_vi.base_draws(np.random.default_rng(0), posterior.model, 1, 64)
+    at_draws = gaussian_vi.elbo(posterior.model, counts[None].astype(float), np.zeros(0), q, draws)
+    assert at_draws.reshape(2, -1).mean(0).std() < 0.1
 
 
 NAN = float("nan")
@@ -271,6 +284,20 @@ def test_a_converged_fit_is_near_that_of_a_long_search(monkeypatch):
     assert long.elbo - fit.elbo < 0.1 + 3 * long.elbo_se
 
 
+@pytest.mark.parametrize(("moved_tol", "steps"), [(None, 37), (0.1, 19), (1.0, 4)])
+def test_a_moved_gaussian_that_does_not_settle_ends_at_its_own_tolerance(moved_tol, steps, monkeypatch):
+    """A step of size a moves q by 1.805 a^2 nats and gains nothing: 1.805 a remain, of sizes 1, 1/2, 1/3, ..."""
+    step = lambda model, counts, eta, q, draws, size: q._replace(mean=q.mean + 1.9 * size)  # noqa: E731
+    monkeypatch.setattr(gaussian_vi, "natural_step", step)
+    monkeypatch.setattr(gaussian_vi, "elbo", lambda *_: np.zeros(64))
+    q, fixed = Gaussian(np.zeros((1, 1)), np.ones((1, 1, 1))), BaseDraws(np.zeros((64, 1, 1)), None)
+    settings = {"num_steps": 100, "num_draws": 2, "tol": 0.05, "moved_tol": moved_tol}
+    found = gaussian_vi.maximize_elbo(
+        jax.random.key(0), three_state(), None, np.zeros(0), q, fixed, **settings
+    )
+    assert (found.steps, found.status) == (steps, Status.CONVERGED)
+
+
 def test_every_step_has_draws_of_its_own(monkeypatch):
     model, drawn = three_state(), []
 
@@ -295,6 +322,21 @@ def test_a_wild_step_is_tried_again_and_hides_no_later_one():
     for at_draws in (wild, np.full(8, -0.5), np.full(8, -0.4)):
         state = vi_steps.step(state, lambda size, at_draws=at_draws: (q, at_draws), 0.05)
     assert state.best_elbo == pytest.approx(-0.4)
+
+
+@pytest.mark.parametrize(
+    ("gain", "shift", "kept"), [(-0.3, 0.1, "first"), (0.1, 0.1, "after"), (0.3, 0.1, None), (0.1, 2.0, None)]
+)
+def test_a_moved_gaussian_is_kept_where_a_step_gains_and_moves_little(gain, shift, kept):
+    """A shift of s standard deviations is a divergence of half s^2: .005 and 2 nats."""
+    q = Gaussian(np.zeros((1, 1)), np.ones((1, 1, 1)))
+    after = q._replace(mean=np.full((1, 1), shift))
+    found = vi_steps.settle(vi_steps.init(q, np.zeros(8)), lambda size: (after, np.full(8, gain)), 0.2)
+    if kept is None:
+        assert found is None
+    else:
+        assert found.best is {"first": q, "after": after}[kept] and found.best_elbo == max(gain, 0.0)
+        assert (found.status, found.steps) == (Status.CONVERGED, 1)
 
 
 def test_a_mode_has_converged_where_its_gradient_is_zero(monkeypatch):

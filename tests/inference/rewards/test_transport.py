@@ -82,7 +82,7 @@ def test_hyper_parameters_move_by_the_gradient_of_the_bound_of_the_moved_gaussia
     log_hyper = np.array([1.4, 0.3])
     q = Gaussian(random.normal(size=(1, 3)), root[None])
     new = log_hyper + np.array([0.3, -0.2])
-    level, found = moved_elbo(model, counts, log_hyper, q, new, draws)
+    level, found = moved_elbo(model, counts, draws, log_hyper, q, new)
 
     def value(new):
         return elbo(model, counts, new, moved(model, q, log_hyper, new, False), draws).mean()
