@@ -32,7 +32,7 @@ from ethogram.inference.choices.pareto_weights import smoothed_weights, systemat
 from ethogram.inference.draws import Draws, FitStatistics
 from ethogram.inference.sampled_posterior import SampledPosterior
 from ethogram.models.arguments import warn_user
-from ethogram.models.choices.choice_problem import ChoiceProblem, padded_count
+from ethogram.models.choices.choice_problem import ChoiceProblem, information, padded_count
 from ethogram.models.choices.decisions import Decisions, weights_of
 from ethogram.models.choices.noisy_mdp import NoisyMDP
 from ethogram.models.choices.probit_choice import (
@@ -177,6 +177,7 @@ def laplace_choices(
     """
     problem = model.check(data)
     model.warn_of_separation(problem)
+    model.warn_of_prior(problem)
     data = problem.data
     chosen, unit = chosen_gaps(model, problem)
     rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
@@ -249,16 +250,8 @@ def chosen_gaps(model: NoisyMDP, problem: ChoiceProblem) -> tuple[ChosenGaps, np
 
 
 def units(problem: ChoiceProblem) -> np.ndarray:
-    """About the posterior standard deviations (parameter,) of theta, in whatever units the features are.
-
-    They are those of the information where all values are zero, and all legal options of a decision alike.
-    """
-    legal = np.asarray(problem.data.legal)
-    share = (legal / legal.sum(-1, keepdims=True))[..., None]
-    design = np.where(legal[..., None], np.asarray(problem.design, float), 0)
-    apart = share * (design - (share * design).sum(1, keepdims=True)) ** 2
-    information = weights_of(problem.data, known=True) @ apart.sum(1)
-    return 1 / np.sqrt(np.maximum(information, 1 / 25))
+    """About the posterior standard deviations (parameter,) of theta, in whatever units the features are."""
+    return 1 / np.sqrt(np.maximum(information(problem).sum(0), 1 / 25))
 
 
 def prior_variance(model: NoisyMDP, data: Decisions, kappa: Any) -> np.ndarray:

@@ -182,3 +182,13 @@ def test_the_expansion_is_that_of_differences():
             np.testing.assert_allclose(here.gradient[:, number], slope, atol=1e-6)
             curved = (behind.gradient - ahead.gradient) / (2 * step)
             np.testing.assert_allclose(here.information[:, number], curved, atol=1e-6)
+
+
+def test_a_price_in_tiny_units_is_named_in_a_warning_of_the_fit():
+    data = choices(60, [0.8, -0.5])
+    tiny = data._replace(features=data.features * [1e-4, 1.0])
+    with pytest.warns(
+        UserWarning, match=r"outweighs the data on the coefficient of feature 0 \([5-9]\.?\d*e-05\)"
+    ):
+        found = laplace_choices(KEY, NoisyMDP(kind="features"), tiny)
+    assert abs(found.mode["theta"][0]) < 1  # 8000 with a column of 1
