@@ -56,9 +56,8 @@ LEAST_INFORMATION, LEAST_EFFECT = 9.0, 0.3
 """Of a feature that the prior does not outweigh: information over the prior precision, and prior standard deviation of
 its effect on a utility.
 
-Where both are below, the mode of a coefficient of .7 per standard deviation of its feature was 15 to 100 % nearer zero
-than with the column standardised (kappa 25, 3 options, 30 to 800 decisions); else 0 to 30 %, and at most 10 % with 100
-decisions and more. The prior effect of a standardised column is 4.
+Where both are below, the mode of a coefficient of .7 per standard deviation was 15 to 100 % nearer zero than with the
+column standardised (kappa 25, 3 options, 30 to 800 decisions), else at most 25 %. A standardised column has an effect of 4.
 """
 
 
@@ -351,11 +350,13 @@ class NoisyMDP(Exportable):
         weak = (told > 0) & (told * variance < LEAST_INFORMATION) & (prior * deviation < LEAST_EFFECT)
         if weak.any():
             names = problem.data.metadata.feature_names or range(len(weak))
-            listed = " and ".join(f"{names[i]} ({deviation[i]:.2g})" for i in np.flatnonzero(weak))
+            listed = ", ".join(
+                f"{names[i]} (standard deviation {deviation[i]:.2g})" for i in np.flatnonzero(weak)
+            )
             warn_user(
-                f"the prior outweighs the data on the coefficient of feature {listed}, in brackets its standard "
-                f"deviation between options: the prior's standard deviation {prior:.3g} leaves it little effect on "
-                f"utilities; scale such a column to a standard deviation near 1, or pass a larger {name}"
+                f"the prior outweighs the data on features that hardly differ between options: {listed}; the prior's "
+                f"standard deviation of a coefficient, {prior:.3g}, leaves them little effect on utilities; scale such "
+                f"columns to a standard deviation near 1, or pass a larger {name}"
             )
 
     def design(self, data: Decisions) -> Float[HostOrDevice, "decision option parameter"]:

@@ -396,9 +396,9 @@ def priced(count, scale, seed=0, names=("price", "size", "hours"), **fields):
 @pytest.mark.parametrize(
     ("data", "model", "message"),
     [
-        (priced(300, 1e-4), NoisyMDP(kind="features"), r"feature price \([78]\.\de-05\).*deviation 5 .*larger kappa"),
-        (priced(30, 0.03), NoisyMDP(kind="features"), r"feature price \(0\.02\d\)"),
-        (priced(30, 1e-6, names=None), NoisyMDP(kind="features", action_rewards=True), r"feature 0 \([789]\.\de-07\)"),
+        (priced(300, 1e-4), NoisyMDP(kind="features"), r"price \(.* [78]\.\de-05\);.*, 5,.*larger kappa"),
+        (priced(30, 0.03), NoisyMDP(kind="features"), r"price \(.* 0\.02\d\);"),
+        (priced(30, 1e-6, names=None), NoisyMDP(kind="features", action_rewards=True), r": 0 \(.* [789]\.\de-07\);"),
         (priced(60, 1e-3, subject=np.arange(60) % 3), NoisyMDP(dist.HalfNormal(5.0), kind="features"), "loc_kappa"),
     ],
 )  # fmt: skip
