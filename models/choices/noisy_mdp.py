@@ -349,7 +349,7 @@ class NoisyMDP(Exportable):
         deviation = np.sqrt(told / np.maximum(weights_of(problem.data, known=True) @ (each > 0), 1))
         weak = (told > 0) & (told * variance < LEAST_INFORMATION) & (prior * deviation < LEAST_EFFECT)
         if weak.any():
-            names = problem.data.metadata.feature_names or range(len(weak))
+            names: Any = problem.data.metadata.feature_names or range(len(weak))
             listed = ", ".join(
                 f"{names[i]} (standard deviation {deviation[i]:.2g})" for i in np.flatnonzero(weak)
             )

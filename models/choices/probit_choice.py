@@ -215,6 +215,8 @@ def integrate(gaps: Array, others: Array, normal: tuple[Array, Array], num_nodes
     Gaps and others (option, ...) are those of `log_probability`.
     """
     x, log_weights = placed_nodes(normal, num_nodes)
+    log_cdf: Any
+    rates: Any
     if len(gaps) > WRITTEN_OUT:
         log_cdf, rates = log_ndtr_and_hazard(jnp.where(others[:, None], x + gaps[:, None], 0))
         log_cdf = jnp.where(others[:, None], log_cdf, 0)
@@ -346,7 +348,7 @@ def above_hazard(x: Array, rate: Array) -> Array:
 def _excess(size: Array) -> Array:
     r"""The difference h(-a) - a at :math:`a \ge 0`, by a series in (a - c) / (a + c) of its product with a + c."""
     share = 1 / (size + _CENTRE)
-    y, series = (size - _CENTRE) * share, 0.0
+    y, series = (size - _CENTRE) * share, jnp.zeros((), size.dtype)
     for coefficient in _excess_series(_TERMS[size.dtype]):
         series = series * y + coefficient
     return series * share
