@@ -314,7 +314,7 @@ def _is_near(chosen: ChosenGaps, theta: np.ndarray) -> bool:
     return 1 < len(at) <= WRITTEN_OUT and bool((at > LEAST_GAP).all())
 
 
-@quick_jit(calls=2**11, static_argnames="near")
+@quick_jit(calls=lambda *args: 2**11 if args[-1] else 2**16, static_argnames="near")
 def _log_ratios(chosen: ChosenGaps, theta: Array, centre: Array, near: bool) -> Array:
     """Log likelihoods (draw,) at theta (draw, subject, parameter), relative to that at the centre.
 
