@@ -144,6 +144,7 @@ class PXDA(MCMCKernel):
         self._data = jax.tree.leaves(data)
         problem = self._problem(checked)
         self._values.warn_of_separation(checked)
+        self._values.warn_of_prior(checked)
         single = is_prng_key(rng_key)
         if not single and not (np.ndim(rng_key) and is_prng_key(rng_key[0])):
             require_key(rng_key, "rng_key")

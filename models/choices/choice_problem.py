@@ -10,11 +10,11 @@ import numpy as np
 from jaxtyping import Float
 
 from ethogram.models.choices.checks import namespace
-from ethogram.models.choices.decisions import Decisions, HostOrDevice
+from ethogram.models.choices.decisions import Decisions, HostOrDevice, weights_of
 from ethogram.models.data.metadata import Metadata
 from ethogram.models.printing import short_repr
 
-__all__ = ["ChoiceProblem", "near_zero", "padded", "padded_count", "utilities_of"]
+__all__ = ["ChoiceProblem", "information", "near_zero", "padded", "padded_count", "utilities_of"]
 
 LEAST_PADDED, PADDING = 64, 2**0.25
 """Numbers of decisions are padded to powers of a ratio, from the least on: at most a fifth of them are padding."""
@@ -83,6 +83,18 @@ def near_zero(design: np.ndarray, legal: Any) -> np.ndarray:
     rest = np.where(inside, design - np.take_along_axis(design, legal.argmax(1)[:, None, None], 1), 0)
     size, apart = (np.abs(np.where(inside, x, 0)).max((0, 1), initial=0) for x in (design, rest))
     return np.where(size > FAR * apart, rest, design)
+
+
+def information(problem: ChoiceProblem) -> Float[np.ndarray, "decision parameter"]:
+    """About the information of each decision on each parameter, zero where its choice is unknown.
+
+    It is that where all values are zero, and all legal options of a decision alike.
+    """
+    legal = np.asarray(problem.data.legal)
+    share = (legal / legal.sum(-1, keepdims=True))[..., None]
+    design = np.where(legal[..., None], np.asarray(problem.design, float), 0)
+    apart = share * (design - (share * design).sum(1, keepdims=True)) ** 2
+    return weights_of(problem.data, known=True)[:, None] * apart.sum(1)
 
 
 def utilities_of(theta: Any, problem: ChoiceProblem) -> Any:

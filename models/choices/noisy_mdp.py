@@ -19,6 +19,7 @@ discount (4.1.1); the flat prior gives a proper posterior only where choices ove
 from __future__ import annotations
 
 import functools
+import math
 from typing import Any, ClassVar, NamedTuple
 
 import jax
@@ -39,7 +40,7 @@ from ethogram.models.arguments import (
     warn_user,
 )
 from ethogram.models.choices.checks import namespace, require_positive_prior
-from ethogram.models.choices.choice_problem import ChoiceProblem, near_zero, utilities_of
+from ethogram.models.choices.choice_problem import ChoiceProblem, information, near_zero, utilities_of
 from ethogram.models.choices.decisions import Decisions, HostOrDevice, check_decisions, weights_of
 from ethogram.models.choices.probit_choice import ProbitChoice
 from ethogram.models.choices.separation import Separation, find_separation
@@ -50,6 +51,14 @@ from ethogram.models.printing import short_repr
 __all__ = ["FlatPrior", "NoisyMDP", "SimulatedChoices"]
 
 KINDS = ("tabular", "features")
+
+LEAST_INFORMATION, LEAST_EFFECT = 9.0, 0.3
+"""Of a feature that the prior does not outweigh: information over the prior precision, and prior standard deviation of
+its effect on a utility.
+
+Where both are below, the mode of a coefficient of .7 per standard deviation was 15 to 100 % nearer zero than with the
+column standardised (kappa 25, 3 options, 30 to 800 decisions), else at most 26 %. Standardised columns have about 4.
+"""
 
 
 class FlatPrior(dist.ImproperUniform):
@@ -86,7 +95,8 @@ class NoisyMDP(Exportable):
     Parameters
     ----------
     kappa : prior variance of the values: a positive number, infinity for the flat prior, or a univariate numpyro
-        distribution on the positive reals, with subjects that of the variance of every coefficient.
+        distribution on the positive reals, with subjects that of the variance of every coefficient. The default is for
+        features that differ by about 1 between options; fits warn of those for which it is too narrow.
     kind : ``"tabular"``, features are transition probabilities and the values of states sum to zero; or
         ``"features"``, features are arbitrary and v are their weights.
     action_rewards : whether each slot has a reward of its own, summing to zero over slots (alternative-specific
@@ -327,6 +337,27 @@ class NoisyMDP(Exportable):
         """Warn, where samplers start, of a direction along which the data leave the prior unbounded or unchanged."""
         if not self.flat and (found := self.separation(problem)) is not None:
             warn_user(f"{found}: only the prior bounds the values along it")
+
+    def warn_of_prior(self, problem: ChoiceProblem) -> None:
+        """Warn, where samplers start, of features that vary so little that the prior outweighs the data."""
+        several = problem.data.subject is not None
+        name, variance = ("loc_kappa", self.loc_kappa) if several else ("kappa", self.kappa)
+        if self.kind == "tabular" or self.flat or isinstance(variance, dist.Distribution):
+            return
+        each = information(problem)[:, : problem.data.features.shape[-1]]
+        told, prior = each.sum(0), math.sqrt(variance)
+        deviation = np.sqrt(told / np.maximum(weights_of(problem.data, known=True) @ (each > 0), 1))
+        weak = (told > 0) & (told * variance < LEAST_INFORMATION) & (prior * deviation < LEAST_EFFECT)
+        if weak.any():
+            names: Any = problem.data.metadata.feature_names or range(len(weak))
+            listed = ", ".join(
+                f"{names[i]} (standard deviation {deviation[i]:.2g})" for i in np.flatnonzero(weak)
+            )
+            warn_user(
+                f"the prior outweighs the data on features that hardly differ between options: {listed}; the prior's "
+                f"standard deviation of a coefficient, {prior:.3g}, leaves them little effect on utilities; scale such "
+                f"columns to a standard deviation near 1, or pass a larger {name}"
+            )
 
     def design(self, data: Decisions) -> Float[HostOrDevice, "decision option parameter"]:
         """Design of the decisions: utilities are ``design @ theta``."""

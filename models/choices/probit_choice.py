@@ -20,7 +20,9 @@ import numpy as np
 import numpyro.distributions as dist
 from jax import lax
 from jaxtyping import Array, Float, Int
+from numpy.polynomial import Chebyshev, Polynomial
 from numpyro.distributions import constraints
+from scipy.special import erfcx
 
 from ethogram.models.arguments import common_batch, is_concrete, require, require_integer
 from ethogram.models.choices.checks import namespace
@@ -31,6 +33,7 @@ __all__ = [
     "above_hazard",
     "hazard",
     "log_ndtr",
+    "log_ndtr_and_hazard",
     "log_probability",
     "option_probabilities",
     "placed_nodes",
@@ -49,8 +52,8 @@ WRITTEN_OUT, UNROLL_AT_MOST = 8, 48
 
 _LOG_ROOT_TWO_PI = 0.5 * math.log(2 * math.pi)
 _ROOT_HALF = math.sqrt(0.5)
-_FAR = {np.dtype(np.float32): 8.0, np.dtype(np.float64): 20.0}
-"""From here on the asymptotic series is exact to rounding."""
+_CENTRE, _TERMS = 3.5, {np.dtype(np.float32): 11, np.dtype(np.float64): 22}
+"""Of the series of hazards, whose errors are those of rounding."""
 
 
 class ProbitChoice(dist.Distribution):
@@ -127,16 +130,17 @@ class ProbitChoice(dist.Distribution):
         """Log probability of the chosen options (...); ``-inf`` where one is not legal, or out of range."""
         value = jnp.asarray(value)
         batch, size = jnp.broadcast_shapes(self.batch_shape, value.shape), self.utilities.shape[-1]
-        utilities, legal = (jnp.broadcast_to(x, (*batch, size)) for x in (self.utilities, self.legal))
-        value = jnp.broadcast_to(value, batch)
-        option = jnp.clip(value, 0, size - 1)[..., None]
-        allowed = jnp.take_along_axis(legal, option, -1)[..., 0] & (option[..., 0] == value)
-        rest = (option + np.arange(1, size)) % size
-        others = jnp.take_along_axis(legal, rest, -1) & allowed[..., None]
-        own = jnp.take_along_axis(utilities, option, -1)
-        gaps = jnp.where(others, own - jnp.take_along_axis(utilities, rest, -1), 0)
-        num_nodes = self.num_nodes or NODES[utilities.dtype]
-        each = log_probability(jnp.moveaxis(gaps, -1, 0), jnp.moveaxis(others, -1, 0), num_nodes)
+        utilities, legal = (
+            jnp.moveaxis(jnp.broadcast_to(x, (*batch, size)), -1, 0) for x in (self.utilities, self.legal)
+        )
+        # By selection: gathers, and the scatters of their gradients, take longer than the quadrature.
+        options = np.arange(size).reshape(-1, *[1] * len(batch))
+        chosen, before = options == value, options[:-1] < value
+        allowed = jnp.any(chosen & legal, axis=0)
+        others = jnp.where(before, legal[:-1], legal[1:]) & allowed
+        rest = jnp.where(before, utilities[:-1], utilities[1:])
+        gaps = jnp.where(others, jnp.sum(jnp.where(chosen, utilities, 0), axis=0) - rest, 0)
+        each = log_probability(gaps, others, self.num_nodes or NODES[utilities.dtype])
         return jnp.where(allowed, each, -jnp.inf)
 
     @property
@@ -211,13 +215,22 @@ def integrate(gaps: Array, others: Array, normal: tuple[Array, Array], num_nodes
     Gaps and others (option, ...) are those of `log_probability`.
     """
     x, log_weights = placed_nodes(normal, num_nodes)
-    at = jnp.where(others[:, None], x + gaps[:, None], 0)
-    log_cdf, rate = log_ndtr_and_hazard(at)
-    terms = total(jnp.where(others[:, None], log_cdf, 0)) + log_weights
+    log_cdf: Any
+    rates: Any
+    if len(gaps) > WRITTEN_OUT:
+        log_cdf, rates = log_ndtr_and_hazard(jnp.where(others[:, None], x + gaps[:, None], 0))
+        log_cdf = jnp.where(others[:, None], log_cdf, 0)
+    else:
+        each = [
+            log_ndtr_and_hazard(jnp.where(there, x + gap, 0)) for gap, there in zip(gaps, others, strict=True)
+        ]
+        log_cdf = [jnp.where(there, one, 0) for (one, _), there in zip(each, others, strict=True)]
+        rates = [rate for _, rate in each]
+    terms = total(log_cdf) + log_weights
     top = lax.stop_gradient(jnp.max(terms, axis=0))
     shares = jnp.exp(terms - top)
-    mass = total(shares)
-    return jnp.log(mass) + top, total(jnp.moveaxis(shares * rate, 1, 0)) / mass
+    mass = jnp.sum(shares, axis=0)
+    return jnp.log(mass) + top, jnp.stack([jnp.sum(shares * rate, axis=0) for rate in rates]) / mass
 
 
 def placed_nodes(normal: tuple[Array, Array], num_nodes: int) -> tuple[Array, Array]:
@@ -297,16 +310,17 @@ def total(x: Array) -> Array:
 
 @jax.custom_jvp
 def log_ndtr_and_hazard(x: Array) -> tuple[Array, Array]:
-    r"""Logs of :math:`\Phi(x)`, and hazards :math:`\phi(x) / \Phi(x)`, from one erfc; exact to rounding."""
-    far = x < -_FAR[x.dtype]
-    least = 0.5 * jax.scipy.special.erfc(jnp.abs(jnp.where(far, 0, x)) * _ROOT_HALF)  # of Phi and 1 - Phi
-    near, tail = jnp.where(x < 0, least, 1 - least), _beyond(x, far) - x
-    found, log_density = jnp.log(jnp.where(far, tail, near)), -0.5 * x**2 - _LOG_ROOT_TWO_PI
-    # Above zero log1p(-least), from the logarithm of what 1 - least is rounded to.
-    ratio = jnp.where(near < 1, least / jnp.where(near < 1, 1 - near, 1), 1)
-    above = jnp.where(near < 1, found * ratio, -least)
-    log_probability = jnp.where(far, log_density - found, jnp.where(x < 0, found, above))
-    return log_probability, jnp.where(far, tail, jnp.exp(log_density) / near)
+    r"""Logs of :math:`\Phi(x)`, and hazards :math:`\phi(x) / \Phi(x)`, exact to rounding."""
+    size = jnp.abs(x)
+    steep = size + _excess(size)  # the hazard of -|x|
+    density = jnp.exp(-0.5 * x**2 - _LOG_ROOT_TWO_PI)
+    beyond = density / steep  # 1 - Phi(|x|)
+    near = 1 - beyond
+    logs = jnp.log(jnp.where(x < 0, steep, near))
+    # Above zero log1p(-beyond), from the logarithm of what 1 - beyond is rounded to.
+    above = jnp.where(near < 1, logs * (beyond / jnp.where(near < 1, 1 - near, 1)), -beyond)
+    log_probability = jnp.where(x < 0, -0.5 * x**2 - _LOG_ROOT_TWO_PI - logs, above)
+    return log_probability, jnp.where(x < 0, steep, density / near)
 
 
 @log_ndtr_and_hazard.defjvp
@@ -328,13 +342,30 @@ def hazard(x: Array) -> Array:
 
 def above_hazard(x: Array, rate: Array) -> Array:
     """The sum x + h(x) given h(x), without cancellation in the tail."""
-    far = x < -_FAR[x.dtype]
-    return jnp.where(far, _beyond(x, far), x + rate)
+    return jnp.where(x < 0, _excess(jnp.abs(x)), x + rate)
 
 
-def _beyond(x: Array, far: Array) -> Array:
-    """The same in the tail, by the asymptotic series of Mills' ratio."""
-    inverse = 1 / jnp.where(far, -x, 1)
-    square = inverse**2
-    terms = jnp.array([110410.0, -8162.0, 706.0, -74.0, 10.0, -2.0, 1.0], x.dtype)
-    return inverse * jnp.polyval(terms, square)
+def _excess(size: Array) -> Array:
+    r"""The difference h(-a) - a at :math:`a \ge 0`, by a series in (a - c) / (a + c) of its product with a + c."""
+    share = 1 / (size + _CENTRE)
+    y, series = (size - _CENTRE) * share, jnp.zeros((), size.dtype)
+    for coefficient in _excess_series(_TERMS[size.dtype]):
+        series = series * y + coefficient
+    return series * share
+
+
+@functools.cache
+def _excess_series(degree: int) -> tuple[float, ...]:
+    """Coefficients of `_excess`, the highest power first: of the Chebyshev interpolant."""
+
+    def product(y):
+        size = _CENTRE * (1 + y) / (1 - y)
+        tail = size  # the continued fraction of Mills' ratio, which converges where a is large
+        for term in range(300, 1, -1):
+            tail = size + term / tail
+        small = np.minimum(size, 2)
+        near = math.sqrt(2 / math.pi) / erfcx(small * _ROOT_HALF) - small
+        return (size + _CENTRE) * np.where(size < 2, near, 1 / tail)
+
+    series = Chebyshev.interpolate(product, degree).convert(kind=Polynomial)
+    return tuple(map(float, series.coef[::-1]))

@@ -6,6 +6,8 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import numpy as np
+
 from ethogram.fits.compare import score_table
 from ethogram.fits.fit_object import Fit
 from ethogram.fits.fit_tasks import unpacked
@@ -132,7 +134,9 @@ class Fits(Mapping[str, Any]):
     def to_arviz(self, dim: str = "fit", **options: Any) -> Any:
         """Draws of all fits in one `arviz.InferenceData`, whose variables have the further dim `dim`.
 
-        States are those of each fit, ordered as `ethogram.fit` orders them.
+        States are those of each fit, ordered as `ethogram.fit` orders them. Where numbers of chains or draws differ,
+        such as between methods that ``"auto"`` took, each fit has one chain, with as many draws as the fit with fewest:
+        those at equal steps of all its chains, one after the other.
 
         Parameters
         ----------
@@ -149,13 +153,16 @@ class Fits(Mapping[str, Any]):
         each = {name: fit.to_arviz(**options).posterior for name, fit in self._fits()}
         if not each:
             raise ValueError(f"no fit is done: {self!r}")
+        if len({(one.sizes["chain"], one.sizes["draw"]) for one in each.values()}) > 1:
+            count = min(one.sizes["chain"] * one.sizes["draw"] for one in each.values())
+            each = {name: _one_chain(one, count) for name, one in each.items()}
         first, like = next(iter(each.items()))
         for name, posterior in each.items():
             sizes, first_sizes = dict(posterior.sizes), dict(like.sizes)
             if sizes != first_sizes or {*posterior.data_vars} != {*like.data_vars}:
                 raise ValueError(
-                    f"{name!r} has variables of sizes {sizes}, and {first!r} of {first_sizes}: fits of one model "
-                    "by one method=, with as many draws, stand side by side"
+                    f"{name!r} has variables of sizes {sizes}, and {first!r} of {first_sizes}: fits of one model stand "
+                    "side by side; of others call to_arviz one by one"
                 )
         along = xarray.DataArray(list(each), dims=dim, name=dim)
         joined = xarray.concat(each.values(), along, join="override", combine_attrs="drop_conflicts")
@@ -205,3 +212,11 @@ class Fits(Mapping[str, Any]):
                 f"with the same arguments and out={os.fspath(self._folder.path)!r}"  # type: ignore[union-attr]
             )
         return self._again(executor)
+
+
+def _one_chain(posterior: Any, count: int) -> Any:
+    """A dataset with one chain of so many draws, at equal steps of all chains one after the other."""
+    chains, draws = posterior.sizes["chain"], posterior.sizes["draw"]
+    at = np.linspace(0, chains * draws - 1, count).round().astype(int)
+    flat = posterior.stack(row=("chain", "draw")).isel(row=at).drop_vars(["row", "chain", "draw"])
+    return flat.rename(row="draw").assign_coords(draw=np.arange(count)).expand_dims(chain=[0])

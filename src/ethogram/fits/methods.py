@@ -353,6 +353,7 @@ def _nuts_of_choices(key: Array, model: Any, data: Any, settings: Mapping[str, A
 
     problem = model.check(data)
     model.warn_of_separation(problem)
+    model.warn_of_prior(problem)
     several = problem.data.subject is not None  # a dense matrix of many subjects cannot be estimated
     kernel = {"dense_mass": not several, "centred": False, **settings}
     non_centred, starts = ("theta",) if not kernel.pop("centred") and several else (), None

@@ -11,6 +11,7 @@ from scipy.special import log_ndtr
 from scipy.stats import norm
 
 import ethogram
+from ethogram.inference.choices import laplace
 from ethogram.inference.choices.laplace import (
     chosen_gaps,
     expand,
@@ -182,3 +183,34 @@ def test_the_expansion_is_that_of_differences():
             np.testing.assert_allclose(here.gradient[:, number], slope, atol=1e-6)
             curved = (behind.gradient - ahead.gradient) / (2 * step)
             np.testing.assert_allclose(here.information[:, number], curved, atol=1e-6)
+
+
+def test_a_price_in_tiny_units_is_named_in_a_warning_of_the_fit():
+    data = choices(60, [0.8, -0.5])
+    tiny = data._replace(features=data.features * [1e-4, 1.0])
+    with pytest.warns(
+        UserWarning, match=r"outweighs the data on .*: 0 \(standard deviation [5-9]\.?\d*e-05\);"
+    ):
+        found = laplace_choices(KEY, NoisyMDP(kind="features"), tiny)
+    assert abs(found.mode["theta"][0]) < 1  # 8000 with a column of 1
+
+
+@pytest.mark.parametrize("least", [-6.0, np.inf], ids=["products", "logarithms"])
+def test_ratios_of_likelihoods_are_those_of_a_fine_grid(monkeypatch, least):
+    """Of four options, one of them missing in a third of the decisions, against a trapezoid rule in NumPy."""
+    monkeypatch.setattr(laplace, "LEAST_GAP", least)
+    data = choices(40, [0.8, -0.5], num_options=4)
+    legal = (np.arange(4) != (data.choice[:, None] + 1) % 4) | (np.arange(40)[:, None] % 3 > 0)
+    model, data = NoisyMDP(kind="features"), data._replace(legal=legal)
+    chosen, unit = chosen_gaps(model, model.check(data))
+    theta = np.random.default_rng(0).normal(size=(5, 2)) * 0.3 + [0.8, -0.5]
+    near = laplace._is_near(chosen, theta[:1] / unit)
+    assert near == (least < 0)
+    found = laplace._log_ratios(chosen, (theta / unit)[:, None], theta[:1] / unit, near)
+    x = np.linspace(-8, 8, 801)
+    utilities = data.features @ theta.T  # (decision, option, draw)
+    gaps = np.take_along_axis(utilities, data.choice[:, None, None], 1) - utilities
+    counts = (legal & (np.arange(4) != data.choice[:, None]))[..., None, None]
+    below = np.where(counts, log_ndtr(gaps[..., None] + x), 0).sum(1)
+    truth = np.log((norm.pdf(x) * np.exp(below)).sum(-1) * (x[1] - x[0])).sum(0)
+    np.testing.assert_allclose(found, truth - truth[0], atol=2e-3)

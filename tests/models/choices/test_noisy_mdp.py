@@ -18,6 +18,7 @@ from ethogram.models.choices import noisy_mdp
 from ethogram.models.choices.decisions import Decisions
 from ethogram.models.choices.noisy_mdp import NoisyMDP
 from ethogram.models.choices.probit_choice import ProbitChoice
+from ethogram.models.data.metadata import Metadata
 from ethogram.models.mdps.mdp import MDP
 
 
@@ -380,3 +381,39 @@ def test_units_change_the_sampled_site_and_not_the_posterior():
     np.testing.assert_allclose(scaled[0] - scaled[1], plain[0] - plain[1], rtol=1e-4)
     held = substitute(seed(model, jax.random.key(0)), data={"theta_scaled": points[0] / unit})
     np.testing.assert_allclose(trace(held).get_trace(units)["theta"]["value"], points[0], rtol=1e-6)
+
+
+def priced(count, scale, seed=0, names=("price", "size", "hours"), **fields):
+    """Choices by three features of equal effect, standardised but the first, whose column has this scale."""
+    random = np.random.default_rng(seed)
+    x = random.normal(size=(count, 3, 3))
+    choice = (x @ [0.7, -0.7, 0.7] + random.normal(size=(count, 3))).argmax(1)
+    return Decisions(
+        x * [scale, 1, 1], np.ones((count, 3), bool), choice, metadata=Metadata(feature_names=names), **fields
+    )
+
+
+@pytest.mark.parametrize(
+    ("data", "model", "message"),
+    [
+        (priced(300, 1e-4), NoisyMDP(kind="features"), r"price \(.* [78]\.\de-05\);.*, 5,.*larger kappa"),
+        (priced(30, 0.03), NoisyMDP(kind="features"), r"price \(.* 0\.02\d\);"),
+        (priced(30, 1e-6, names=None), NoisyMDP(kind="features", action_rewards=True), r": 0 \(.* [789]\.\de-07\);"),
+        (priced(60, 1e-3, subject=np.arange(60) % 3), NoisyMDP(dist.HalfNormal(5.0), kind="features"), "loc_kappa"),
+    ],
+)  # fmt: skip
+def test_a_prior_that_outweighs_the_data_is_a_warning_with_the_cure(data, model, message):
+    with pytest.warns(UserWarning, match=message):
+        model.warn_of_prior(model.check(data))
+
+
+def test_ordinary_features_give_no_warning_of_the_prior():
+    """Warnings are errors: standardised features, wide ones, constant ones, and one that differs in one decision."""
+    rare = priced(100, 1.0)
+    rare.features[1:, :, 0] = 0.0
+    ordinary = [priced(count, 1.0, seed) for count in (5, 30) for seed in range(10)]
+    for data in (*ordinary, rare, priced(30, 1e6), priced(30, 0.0), priced(30, 0.2), priced(20_000, 0.01)):
+        model = NoisyMDP(kind="features")
+        model.warn_of_prior(model.check(data))
+    for model in (NoisyMDP(1e9, kind="features"), NoisyMDP(np.inf, kind="features")):
+        model.warn_of_prior(model.check(priced(300, 1e-4)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import multiprocessing
 import os
@@ -23,6 +24,7 @@ import pytest
 import ethogram
 from ethogram.fits import executors, fit_items, fit_tasks
 from ethogram.fits.fits_folder import FitsFolder
+from ethogram.fits.many_fits import Fits
 from ethogram.fits.task_types import Failure
 
 KEY = jax.random.key(5)
@@ -483,3 +485,20 @@ def test_dask_makes_the_same_fits(fits, items):
         found = ethogram.map_fits(MODEL, few, key=KEY, executor=client.get_executor(), **SHORT)
         found["mouse 1"].summary()
     assert elbos(found) == elbos(ethogram.map_fits(MODEL, few, key=KEY, **SHORT))
+
+
+def test_fits_with_other_numbers_of_draws_stand_side_by_side_as_one_chain_each():
+    """As of the methods that ``"auto"`` takes for subjects: one chain of 300, and two of 100 draws."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(60, 2, 2))
+    choice = (x @ [0.8, -0.5] + rng.normal(size=(60, 2))).argmax(1)
+    data, model = ethogram.Decisions(x, np.ones((60, 2), bool), choice), ethogram.NoisyMDP(kind="features")
+    long, short = (ethogram.fit(KEY, model, data, "laplace", num_samples=count) for count in (300, 200))
+    sites = {name: site.reshape(2, 100, -1) for name, site in short.result.sites.items()}
+    short.result = dataclasses.replace(short.result, sites=sites)
+    tree = Fits(("long", "short"), {"long": (long, ()), "short": (short, ())}, None, None).to_arviz("who")
+    found = tree.posterior["v"]
+    assert found.dims == ("chain", "draw", "who", "feature") and found.shape == (1, 200, 2, 2)
+    kept = np.linspace(0, 299, 200).round().astype(int)
+    np.testing.assert_array_equal(found.sel(who="long")[0], long.result.sites["v"][0, kept])
+    np.testing.assert_array_equal(found.sel(who="short")[0], sites["v"].reshape(200, 2))
