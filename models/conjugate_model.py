@@ -278,6 +278,10 @@ class ConjugateModel(Exportable, abc.ABC):
         """
         raise NotImplementedError(f"{type(self).__name__} has no method start_statistics")
 
+    def start_data(self, batches: list[Any]) -> Any:
+        """What `start_statistics` takes in place of batches, so that all starts share it. Default: the batches."""
+        return batches
+
     @property
     def labels_steps(self) -> bool:
         """Whether every step has a state of its own, and `label_statistics` and `state_probabilities` are defined.

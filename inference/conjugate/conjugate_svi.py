@@ -30,7 +30,14 @@ from ethogram.inference.conjugate.ascent import Ascent, one_of
 from ethogram.inference.conjugate.journal import Journal
 from ethogram.inference.conjugate.mini_batches import group_order, in_group_order
 from ethogram.inference.conjugate.posterior import ConjugatePosterior, ConjugateResult
-from ethogram.inference.conjugate.problem import Problem, arranged, make_problem, sampled_problem, stripped
+from ethogram.inference.conjugate.problem import (
+    Problem,
+    arranged,
+    make_problem,
+    placed,
+    sampled_problem,
+    stripped,
+)
 from ethogram.inference.conjugate.search import Settled, edit_search, grow_search, restart_search
 from ethogram.inference.conjugate.spread import check_mesh, spread
 from ethogram.inference.conjugate.starts import continued_blocks, start_blocks
@@ -201,11 +208,10 @@ class ConjugateSVI:
                     )
                 else:
                     ascend = Ascent(num_steps, first, float(tol), restarts, every, journal, bar, check)
-                    key_search = folded_key(key_plan, 1)
                     if chosen == "grow":
-                        best, elbos = grow_search(ascend, problem, key_search, restarts, init)
+                        best, elbos = grow_search(ascend, problem, folded_key(key_plan, 1), restarts, init)
                     elif chosen == "edits":
-                        best, elbos = edit_search(ascend, problem, blocks, key_search)
+                        best, elbos = edit_search(ascend, problem, blocks, folded_key(key_plan, 1))
                     else:
                         best, elbos = restart_search(ascend, problem, blocks)
                     journal.write()
@@ -274,7 +280,7 @@ def _result(
     if best.room:
         blocks = problem.model.widened(problem.with_states(best.room).model, blocks)
     return ConjugateResult(
-        posterior=ConjugatePosterior(problem.model, jax.device_put(blocks)),
+        posterior=ConjugatePosterior(problem.model, placed(blocks)),
         elbo=trace,
         restart_elbos=elbos.astype(float),
         converged=not (best.active or journal.closed),
