@@ -5,16 +5,17 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import jax
 import numpy as np
 
-from ethogram.inference.conjugate import ConjugatePosterior, ConjugateResult
+from ethogram.inference.conjugate import ConjugateResult
+from ethogram.inference.conjugate.problem import placed
+from ethogram.inference.conjugate.search import mass_of_states
 from ethogram.inference.draws import flat_draws
 from ethogram.inference.export.labelled_arrays import relabel
 from ethogram.inference.sampled_posterior import SampledPosterior
 from ethogram.models.conjugate_model import ConjugateModel, Exportable
 from ethogram.models.label_permutations import permuted
-from ethogram.models.quick_jit import quick_jit
+from ethogram.models.model_object import changed
 
 __all__ = ["in_order"]
 
@@ -40,14 +41,14 @@ def in_order(result: Any, data: Any) -> Any:
     if isinstance(result, ConjugateResult):
         blocks = result.posterior.blocks
         if result.posterior.model.growth:
-            position: Any = -np.asarray(_state_mass(model, blocks))
+            position: Any = -np.asarray(mass_of_states(model, blocks))
         else:
             mean = {name: np.asarray(site)[None] for name, site in result.posterior.mean().items()}
             position = model.state_positions(mean, data)
         if _is_in_order(position):
             return result
-        moved = jax.device_put(permuted(blocks, axes, np.argsort(position, kind="stable")))
-        return result._replace(posterior=ConjugatePosterior(model, moved))
+        moved = placed(permuted(blocks, axes, np.argsort(position, kind="stable")))
+        return result._replace(posterior=changed(result.posterior, blocks=moved))
     if not isinstance(result, SampledPosterior):
         return result
     position = model.state_positions(flat_draws(result.sites), data)
@@ -64,8 +65,3 @@ def in_order(result: Any, data: Any) -> Any:
 
 def _is_in_order(position: Any) -> bool:
     return position is None or bool((np.diff(position) >= 0).all())
-
-
-@quick_jit
-def _state_mass(model: Any, blocks: Any) -> Any:
-    return model.growth.mass(blocks)

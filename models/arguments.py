@@ -27,6 +27,7 @@ __all__ = [
     "as_list",
     "common_batch",
     "concretely",
+    "host_arrays",
     "is_concrete",
     "on_host",
     "read_array",
@@ -198,16 +199,33 @@ def concretely(function: Callable[..., Any], *values: Any) -> Any:
     ``device_put``, where ``jnp.asarray`` compiles a program for every shape. It may share the memory of what it is
     given: what is an array of the caller's is copied, so that the result does not change with it.
     """
-    leaves = jax.tree.leaves(values)
+    found = host_arrays(function, *values)
+    if not is_concrete(*jax.tree.leaves(found)):
+        return found
+    with jax.ensure_compile_time_eval():  # concrete values stay concrete, inside jit too
+        return jax.device_put(found)
+
+
+def host_arrays(function: Callable[..., Any], *values: Any) -> Any:
+    """As `concretely`, but concrete results stay arrays of NumPy, in JAX's precision.
+
+    A compiled program takes small ones sooner than ``device_put`` makes arrays of JAX, one by one.
+    """
+    leaves, structure = jax.tree.flatten(values)
     if not is_concrete(*leaves):
         return function(jnp, *values)
     callers = [leaf for leaf in leaves if isinstance(leaf, np.ndarray)]
+    host = jax.tree.unflatten(structure, [np.asarray(leaf) for leaf in leaves])
+    found, shape = jax.tree.flatten(function(np, *host))
 
     def own(x: Any) -> Any:
+        x = np.asarray(x)
+        dtype = jax.dtypes.canonicalize_dtype(x.dtype)
+        if dtype != x.dtype:
+            return x.astype(dtype)
         return np.array(x) if any(np.may_share_memory(x, array) for array in callers) else x
 
-    with jax.ensure_compile_time_eval():  # concrete values stay concrete, inside jit too
-        return jax.device_put(jax.tree.map(own, function(np, *jax.tree.map(np.asarray, values))))
+    return jax.tree.unflatten(shape, [own(x) for x in found])
 
 
 def require_reals(name: str, value: Any) -> None:
@@ -263,7 +281,8 @@ def read_reals(**parameters: Any) -> list[Array]:
             require(np.isfinite(np.asarray(value)), name, value, "is not finite", "remove or impute it")
     arrays = [value for value in parameters.values() if hasattr(value, "dtype")]
     typed = [x if isinstance(x, Array) else jax.dtypes.canonicalize_dtype(x.dtype) for x in arrays]
-    dtype = jnp.result_type(*typed) if typed else jnp.result_type(float)
+    own = {x.dtype if isinstance(x, Array) else x for x in typed}  # one of them is found sooner
+    dtype = own.pop() if len(own) == 1 else jnp.result_type(*typed) if typed else jnp.result_type(float)
     for name, value in parameters.items():
         if is_concrete(value):
             require_representable(name, value, dtype)
@@ -312,8 +331,10 @@ def require_representable(name: str, value: Any, dtype: Any = None, where: Any =
     """
     host = np.asarray(value)
     dtype = jax.dtypes.canonicalize_dtype(host.dtype if dtype is None else dtype)
+    if host.dtype.itemsize <= dtype.itemsize:
+        return
     most = float(jnp.finfo(dtype).max)
-    finite = np.isfinite(host) & where if host.dtype.itemsize > dtype.itemsize else np.False_
+    finite = np.isfinite(host) & where
     highest, lowest = (float(of(host, where=finite, initial=0)) for of in (np.max, np.min))
     if max(highest, -lowest) > most:
         inside = ~finite | (np.abs(host) <= most)
@@ -325,7 +346,8 @@ def require(good: Any, name: str, value: Any, fault: str, fix: str | None = None
 
     ``NAME[PLACE] is VALUE FAULT`` without a fix. ``good`` has the leading axes of ``value``.
     """
-    for at in np.argwhere(~np.asarray(good))[:1].tolist():
+    good = np.asarray(good)
+    for at in [] if good.all() else np.argwhere(~good)[:1].tolist():
         came, place = np.asarray(value)[tuple(at)], f"{name}{at or ''}"
         if fix is None:
             raise ValueError(f"{place} is {came}{fault}")

@@ -302,6 +302,10 @@ class ConjugateModel(Exportable, abc.ABC):
         """
         raise NotImplementedError(f"{type(self).__name__} has no method start_statistics")
 
+    def start_data(self, batches: list[Any]) -> Any:
+        """What `start_statistics` takes in place of batches, so that all starts share it. Default: the batches."""
+        return batches
+
     @property
     def labelling(self) -> Labelling | None:
         """How steps are labelled, so that a search can edit their labels. Default None: it cannot."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, dataclass_transform
 
 import jax
@@ -17,7 +17,7 @@ import jax
 from ethogram.models.arguments import is_concrete
 from ethogram.models.printing import short_repr
 
-__all__ = ["DEFINED", "computed_once", "model_object", "static_field"]
+__all__ = ["DEFINED", "changed", "computed_once", "model_object", "static_field"]
 
 T = TypeVar("T")
 
@@ -55,6 +55,19 @@ def model_object(cls: type[T]) -> type[T]:
     jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
     DEFINED[f"{cls.__module__}:{cls.__qualname__}"] = cls
     return cls
+
+
+def changed(obj: T, kept: Sequence[str] = (), **fields: Any) -> T:
+    """A copy of a model object with other fields, which are not checked again: they come from the package itself.
+
+    Of what `computed_once` keeps, the copy has the methods that are named in `kept`, which do not read these fields.
+    """
+    copy = object.__new__(type(obj))
+    keeps = {f"_{name}_kept" for name in kept}
+    own = {name: value for name, value in vars(obj).items() if not name.endswith("_kept") or name in keeps}
+    for name, value in (own | fields).items():
+        object.__setattr__(copy, name, value)
+    return copy
 
 
 def computed_once(method: Callable[[Any], T]) -> Callable[[Any], T]:

@@ -205,7 +205,7 @@ def order_of(elbo: np.ndarray) -> np.ndarray:
 
 def one_of(blocks: Any, number: int) -> Any:
     """Blocks of one restart, on the host."""
-    return jax.tree.map(lambda x: np.asarray(x)[number], blocks)
+    return jax.tree.map(lambda x: np.array(np.asarray(x)[number]), blocks)
 
 
 def stacked(each: list[Any]) -> Any:

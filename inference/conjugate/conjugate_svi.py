@@ -34,6 +34,7 @@ from ethogram.inference.conjugate.problem import (
     Problem,
     arranged,
     make_problem,
+    placed,
     problem_of_starts,
     sampled_problem,
     stripped,
@@ -211,11 +212,10 @@ class ConjugateSVI:
                     )
                 else:
                     ascend = Ascent(num_steps, first, float(tol), restarts, every, journal, bar, check)
-                    key_search = folded_key(key_plan, 1)
                     if chosen == "grow":
-                        best, elbos = grow_search(ascend, problem, key_search, restarts, init)
+                        best, elbos = grow_search(ascend, problem, folded_key(key_plan, 1), restarts, init)
                     elif chosen == "edits":
-                        best, elbos = edit_search(ascend, problem, blocks, key_search)
+                        best, elbos = edit_search(ascend, problem, blocks, folded_key(key_plan, 1))
                     else:
                         best, elbos = restart_search(ascend, problem, blocks)
                     journal.write()
@@ -284,7 +284,7 @@ def _result(
     if best.room:
         blocks = problem.model.growth.widened(problem.with_states(best.room).model, blocks)
     return ConjugateResult(
-        posterior=ConjugatePosterior(problem.model, jax.device_put(blocks)),
+        posterior=ConjugatePosterior(problem.model, placed(blocks)),
         elbo=trace,
         restart_elbos=elbos.astype(float),
         converged=not (best.active or journal.closed),

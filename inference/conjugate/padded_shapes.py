@@ -86,7 +86,8 @@ def pad_batch(batch: Any, num_sequences: int, num_steps: int) -> Any:
             more[1] = (0, num_steps - longest)
         if not np.any(more):
             return x
-        wider = np.pad(np.asarray(x), more)
+        wider = np.zeros([size + after for size, (_, after) in zip(x.shape, more, strict=True)], x.dtype)
+        wider[tuple(map(slice, x.shape))] = x
         return jax.device_put(wider) if isinstance(x, jax.Array) else wider
 
     return jax.tree.map(padded, batch)

@@ -31,7 +31,7 @@ from ethogram.models.keys import folded_key
 from ethogram.models.numpy_generator import numpy_generator
 from ethogram.models.quick_jit import quick_jit
 
-__all__ = ["Settled", "edit_search", "grow_search", "restart_search"]
+__all__ = ["Settled", "edit_search", "grow_search", "mass_of_states", "restart_search"]
 
 FEWEST, UNUSED, ROOM = 2, 2, 6
 """States of the first restarts, one of which has a single state; states that the best fit leaves unused at the end;
@@ -109,7 +109,7 @@ def edit_search(ascend: Ascent, problem: Problem, blocks: Any, key: Array) -> Fo
 
 def grow_search(ascend: Ascent, problem: Problem, key: Array, restarts: int, init: str) -> Found:
     """The best fit of a model that learns how many of its states are used."""
-    (most,) = jax.eval_shape(problem.model.growth.mass, problem.prior).shape
+    (most,) = mass_of_states.eval_shape(problem.model, problem.prior).shape
     problem_of = functools.cache(lambda room: problem if room >= most else problem.with_states(room))
     best, number, room = None, min(FEWEST, most), min(ROOM, most)
     while best is None or number < min(best.used + UNUSED, most + 1):
@@ -359,6 +359,12 @@ def _fits(found: Ascended) -> list[Settled]:
         Settled(one_of(found.blocks, at), found.elbo[at], bool(found.active[at]))
         for at in order_of(found.elbo)
     ]
+
+
+@quick_jit
+def mass_of_states(model: Any, blocks: Any) -> Array:
+    """Expected steps (state,) in every state, of blocks after a global step of size 1."""
+    return model.growth.mass(blocks)
 
 
 @quick_jit(calls=2**7)

@@ -70,16 +70,15 @@ def start_blocks(
     parts = []
     if rough:
         more = () if number is None else (number,)
-        words = key_words(key)
+        words, data = key_words(key), model.start_data(batches)
         each = [
-            model.start_statistics(np.random.default_rng([*words, i]), kinds[i], batches, *more)
-            for i in rough
+            model.start_statistics(np.random.default_rng([*words, i]), kinds[i], data, *more) for i in rough
         ]
         parts.append(_updated(prior, jax.tree.map(lambda *x: np.stack(x).astype(dtype), *each), scale))
     if drawn:
         keys = jax.random.split(key, restarts)[np.asarray(drawn)]
         parts.append(_from_prior(keys, model, prior, padded or batches, scale))
-    return _in_order(parts, np.argsort(rough + drawn))
+    return parts[0] if len(parts) == 1 else _in_order(parts, np.argsort(rough + drawn))
 
 
 def continued_blocks(blocks: dict[str, ConjugateBlock], prior: dict[str, ConjugateBlock]) -> Any:
@@ -107,13 +106,14 @@ def continued_blocks(blocks: dict[str, ConjugateBlock], prior: dict[str, Conjuga
 
 @quick_jit
 def _in_order(parts, order):
-    """Blocks of all restarts, in their order, with constrained rows projected."""
-    return jax.vmap(constrain)(jax.tree.map(lambda *x: jnp.concatenate(x)[order], *parts))
+    """Blocks of all restarts, in their order."""
+    return jax.tree.map(lambda *x: jnp.concatenate(x)[order], *parts)
 
 
 @quick_jit
 def _updated(prior, statistics, scale=1.0):
-    return jax.vmap(lambda one: natural_step(prior, prior, one, scale, 1.0))(statistics)
+    """Blocks of restarts after a step from the prior, with constrained rows projected."""
+    return jax.vmap(lambda one: constrain(natural_step(prior, prior, one, scale, 1.0)))(statistics)
 
 
 @quick_jit
@@ -121,7 +121,7 @@ def _from_prior(keys, model, prior, batches, scale):
     def one(key):
         point = drawn_statistics(key, prior)
         statistics = jax.grad(lambda e: sum(model.log_normalizer(e, batch) for batch in batches))(point)
-        return natural_step(prior, prior, statistics, scale, 1.0)
+        return constrain(natural_step(prior, prior, statistics, scale, 1.0))
 
     return jax.vmap(one)(keys)
 

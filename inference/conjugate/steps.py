@@ -160,8 +160,9 @@ def ascent_block(
     count, places = len(latest), 1
     if _is_small(blocks, batches):
         places = PLACES
-        each = _some(each, np.arange(-(-count // places) * places) % count)
-        each[2][count:] = False
+        if count % places:
+            each = _some(each, np.arange(-(-count // places) * places) % count)
+            each[2][count:] = False
     slices = restart_slices(each[0], places)
     if len(slices) == 1:
         found = iterations_of(model, prior, batches, *each, best, *settings)
@@ -305,7 +306,8 @@ def _moved(model, blocks, prior, statistics, scale, step_size):
 
 def float_type(blocks: Any) -> Any:
     """Floating type of the blocks."""
-    return jnp.result_type(*(x for x in jax.tree.leaves(blocks) if jnp.issubdtype(x.dtype, jnp.floating)))
+    found = {x.dtype for x in jax.tree.leaves(blocks) if jnp.issubdtype(x.dtype, jnp.floating)}
+    return jax.dtypes.canonicalize_dtype(found.pop()) if len(found) == 1 else jnp.result_type(*found)
 
 
 def impossible_sequences(model: Any, blocks: dict[str, ConjugateBlock], batch: Any) -> np.ndarray:

@@ -18,7 +18,7 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float
 
-from ethogram.models.arguments import concretely, is_concrete, warn_user
+from ethogram.models.arguments import host_arrays, is_concrete, warn_user
 from ethogram.models.data.angles import refuse_angles
 from ethogram.models.data.parts import drop_pages
 from ethogram.models.data.trajectories import Trajectories
@@ -63,7 +63,7 @@ class CentredEmission(Emission):
         """Prior mean (feature,), of which observations are taken relative; averaged where it differs by state."""
         if self.mean is None:
             return 0.0
-        return concretely(lambda xp, m: xp.mean(m, axis=0) if m.ndim > 1 else m, self.mean)
+        return self.mean if self.mean.ndim == 1 else host_arrays(lambda xp, m: xp.mean(m, axis=0), self.mean)
 
     def arrange(self: Any, data: Trajectories) -> Any:
         """Observations relative to the origin, subtracted in the precision of the data; `Gapped` where some are NaN."""
@@ -74,7 +74,7 @@ class CentredEmission(Emission):
                 return (x - centre).astype(dtype)
             return np.subtract(x, centre, out=np.empty(x.shape, dtype), casting="same_kind")
 
-        return gapped(concretely(relative, data.observations, self.origin), data.observed)
+        return gapped(host_arrays(relative, data.observations, self.origin), data.observed)
 
 
 class Moments(NamedTuple):
@@ -121,7 +121,7 @@ def data_moments(data: Trajectories, dtype: Any) -> Moments:
         return Moments(mean.astype(dtype), covariance.astype(dtype))
 
     with jax.default_matmul_precision("highest"):
-        return concretely(moments, data.observations, data.observed)
+        return host_arrays(moments, data.observations, data.observed)
 
 
 def parts_of(x: np.ndarray, observed: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:

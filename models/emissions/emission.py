@@ -12,7 +12,14 @@ import numpy as np
 import numpyro.distributions as dist
 from jax import Array
 
-from ethogram.models.arguments import concretely, is_concrete, read_reals, require, require_integer
+from ethogram.models.arguments import (
+    concretely,
+    host_arrays,
+    is_concrete,
+    read_reals,
+    require,
+    require_integer,
+)
 from ethogram.models.chains.conjugate_chain import ChainEmission
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.families import expected_statistics
@@ -191,9 +198,11 @@ def read_per_feature(num_features: Any, **parameters: Any) -> dict[str, Array]:
 
 def repeat_rows(block: Any, count: int) -> Any:
     """The block with a new leading batch axis of `count` equal rows."""
-    return jax.tree.map(
-        lambda x: concretely(lambda xp, x: xp.broadcast_to(x[None], (count, *x.shape)), x), block
-    )
+
+    def repeated(xp: Any, block: Any) -> Any:
+        return jax.tree.map(lambda x: xp.broadcast_to(x[None], (count, *x.shape)), block)
+
+    return host_arrays(repeated, block)
 
 
 def rows_of(block: ConjugateBlock, num_states: int, known: Known | None) -> ConjugateBlock:
@@ -214,10 +223,10 @@ def read_observations(data: Trajectories, num_features: int) -> Array:
         )
     kind = data.observations.dtype
     if jnp.issubdtype(kind, jnp.floating):
-        return concretely(lambda xp, x: x, data.observations)
+        return host_arrays(lambda xp, x: x, data.observations)
     if not jnp.issubdtype(kind, jnp.integer):
         raise TypeError(f"data.observations has dtype {kind}: this emission needs numbers")
-    return concretely(lambda xp, x: x.astype(jnp.result_type(float)), data.observations)
+    return host_arrays(lambda xp, x: x.astype(jnp.result_type(float)), data.observations)
 
 
 def require_values(data: Trajectories, x: Any, good: Any, fault: str, fix: str) -> Any:

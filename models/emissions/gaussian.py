@@ -11,7 +11,13 @@ import numpy as np
 import numpyro.distributions as dist
 from jax import Array
 
-from ethogram.models.arguments import concretely, is_concrete, read_reals, require_covariance, require_integer
+from ethogram.models.arguments import (
+    host_arrays,
+    is_concrete,
+    read_reals,
+    require_covariance,
+    require_integer,
+)
 from ethogram.models.chains.log_space import logsumexp
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.emissions.data_prior import CentredEmission, data_moments, warn_of_far_prior
@@ -100,7 +106,7 @@ class _NormalInverseWishartEmission(CentredEmission):
 
     def _dof_of_scale(self: Any) -> Any:
         """The factor nu - D - 1 between Psi and the prior mean of the covariance; 1 where there is no mean."""
-        return concretely(lambda xp, nu: xp.maximum(nu - self.num_features - 1, 1), self.dof)
+        return host_arrays(lambda xp, nu: xp.maximum(nu - self.num_features - 1, 1), self.dof)
 
     def bind(self: Any, data: Trajectories, num_states: int) -> Any:
         """The emission with mean and scale set from `data` where they are None; warns where one given is far off."""
@@ -112,7 +118,7 @@ class _NormalInverseWishartEmission(CentredEmission):
             mean = found.mean if mean is None else mean
             if scale is None:
                 shares = (found.covariance, factor)
-                scale = concretely(lambda xp, v, f: v * (f / parts ** (2 / size))[..., None, None], *shares)
+                scale = host_arrays(lambda xp, v, f: v * (f / parts ** (2 / size))[..., None, None], *shares)
         given = self.mean is not None or self.scale is not None
         if self.known is None and given:
             warn_of_far_prior(data, parts, *_of_mixture(mean, scale, factor, self.strength))
@@ -417,4 +423,4 @@ def _of_mixture(mean: Array, scale: Array, factor: Array, strength: Array) -> tu
             mean, covariance = mean.mean(axis=0), covariance + gap.T @ gap / len(gap)
         return mean, *(x.mean(axis=0) if x.ndim > 2 else x for x in (covariance, scale))
 
-    return concretely(averaged, mean, scale, factor, strength)
+    return host_arrays(averaged, mean, scale, factor, strength)

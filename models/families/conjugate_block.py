@@ -120,7 +120,7 @@ class ConjugateBlock(abc.ABC):
 
     def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Any:
         """Draws of the parameters as `draw` makes, by JAX."""
-        return self.draw(JaxVariates(key), sample_shape)
+        return jax.tree.map(jnp.asarray, self).draw(JaxVariates(key), sample_shape)
 
     def sample_numpy(self, random: np.random.Generator, num_draws: int) -> Any:
         """Draws of the parameters (draw, *batch, ...) by NumPy in double precision, as arrays of the block's dtype."""

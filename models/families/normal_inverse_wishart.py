@@ -10,7 +10,7 @@ import numpy as np
 import numpyro.distributions as dist
 from numpyro.distributions import constraints
 
-from ethogram.models.arguments import Reals, common_batch, concretely, is_concrete, read_reals, require
+from ethogram.models.arguments import Reals, common_batch, host_arrays, is_concrete, read_reals, require
 from ethogram.models.families.array_modules import modules_of
 from ethogram.models.families.conjugate_block import ConjugateBlock, SiteNames, broadcast_batch, sample_site
 from ethogram.models.families.divergences import Divergence
@@ -114,7 +114,7 @@ class NormalInverseWishart(ConjugateBlock):
         if is_concrete(kappa):
             require(np.asarray(kappa) > 0, "strength", kappa, "is not positive", "give a positive one")
         require_proper(nu, psi)
-        natural = concretely(functools.partial(_natural, batch), m, kappa, nu, psi, centre)
+        natural = host_arrays(functools.partial(_natural, batch), m, kappa, nu, psi, centre)
         if is_concrete(natural.scatter):  # rounding may have eaten the scale or the degrees of freedom
             location, kept_kappa, kept_dof, scatter = (np.asarray(part) for part in natural)
             variance = np.broadcast_to(np.diagonal(psi, axis1=-2, axis2=-1), location.shape)

@@ -77,7 +77,7 @@ from ethogram.models.intents.rows import (
 )
 from ethogram.models.intents.starts import label_statistics, start_statistics
 from ethogram.models.intents.stickiness import StickinessPrior, read_stickiness
-from ethogram.models.model_object import computed_once, model_object, static_field
+from ethogram.models.model_object import changed, computed_once, model_object, static_field
 from ethogram.models.printing import short_repr
 
 __all__ = ["AgentMarkov", "SimulatedAgent"]
@@ -203,7 +203,7 @@ class AgentMarkov(ConjugateModel):
         steps = self._steps(data)
         visited = carried_rows(self, steps)
         refuse_changes(self, steps, visited)
-        bound = dataclasses.replace(self, visited=visited)
+        bound = changed(self, visited=visited)
         if like is not None:
             bound._check_continues(like)
         return bound
@@ -464,7 +464,7 @@ class AgentMarkov(ConjugateModel):
         """The model with a smaller truncation, the same at every call; rows over intents do not depend on it."""
         kept = vars(self).setdefault("_narrowed_kept", {})
         if number not in kept:
-            kept[number] = dataclasses.replace(self, truncation=number)
+            kept[number] = changed(self, truncation=number)
         return kept[number]
 
     def start_statistics(

@@ -65,7 +65,7 @@ class StickWeights(PointMass, ConjugateBlock):
     def uniform(cls, truncation: int, gamma: Array, density: str) -> StickWeights:
         """Equal weights for `truncation` states and the rest."""
         weights = np.full(truncation + 1, 1 / (truncation + 1), gamma.dtype)
-        return cls(jax.device_put(weights), gamma, density)
+        return cls(weights, gamma, density)
 
     def log_density(self) -> Array:
         """Log prior density of the sticks in nats, relative to its largest; 0 for fixed weights."""

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from ethogram.models.arguments import concretely
+from ethogram.models.arguments import host_arrays
 from ethogram.models.families.constrained_dirichlet import ConstrainedDirichlet
 from ethogram.models.families.exponential_family import (
     Dirichlet,
@@ -74,7 +74,7 @@ def start_weights(model: Any, number: int | None = None) -> StickWeights:
         return weights
     natural = np.full(model.truncation + 1, SMALLEST_WEIGHT)
     natural[[*range(number), -1]] = 1 / (number + 1)
-    return dataclasses.replace(weights, natural=jax.device_put(natural.astype(weights.natural.dtype)))
+    return dataclasses.replace(weights, natural=natural.astype(weights.natural.dtype))
 
 
 def prior_of_first(model: Any, number: int) -> Blocks:
@@ -99,7 +99,7 @@ def prior_given(model: Any, weights: Any, stickiness: Any = None) -> Blocks:
 
     Rows that never switch keep only their diagonal entry.
     """
-    found = concretely(_prior_given, model, model.rows_carried(), weights, stickiness)
+    found = host_arrays(_prior_given, model, model.rows_carried(), weights, stickiness)
     return {name: found[name] for name in BLOCKS if name in found}  # JAX sorts them, and starts draw in turn
 
 

@@ -47,11 +47,13 @@ from ethogram.models.roles.role_groups import GroupDistribution, GroupedChains
 from ethogram.models.roles.role_sets import log_prob_distinct, sample_distinct
 from ethogram.models.roles.starts import (
     MAX_SEED_FRAMES,
+    StartData,
     chosen_frames,
     cluster_centres,
     clusters_without_outliers,
     frames_on_host,
     random_maps,
+    without_tails,
 )
 
 __all__ = ["MAX_MAPS", "DistinctRoles", "PerFrame"]
@@ -251,7 +253,7 @@ class PerFrame(IndependentRoles):
         )
 
     def start_labels(
-        self, model: Any, rng: np.random.Generator, kind: str, batches: list[Any]
+        self, model: Any, rng: np.random.Generator, kind: str, data: StartData
     ) -> list[np.ndarray]:
         """Labels (sequence, time) of every batch, distinct in every frame, by optimal matching of agents to clusters.
 
@@ -260,7 +262,7 @@ class PerFrame(IndependentRoles):
         agent; most restarts take it.
         """
         # Known roles are copied in afterwards; they may rule out one map per demonstration.
-        batches = [dataclasses.replace(b, chains=b.chains._replace(states=None)) for b in batches]
+        batches = [dataclasses.replace(b, chains=b.chains._replace(states=None)) for b in data.batches]
         if not any(np.asarray(batch.chains.observed).any() for batch in batches):
             return [random_maps(rng, batch, model.num_roles) for batch in batches]
         if kind != "sticky":
@@ -311,7 +313,8 @@ def _seed_distances(model: Any, rng: np.random.Generator, batches: list[GroupedC
         model.emission.start_features(frames_on_host(batch.chains.observations), seen)
         for batch, seen in zip(batches, observed, strict=True)
     ]
-    seen_points = np.concatenate([x[seen] for x, seen in zip(features, observed, strict=True)])
+    each = [x[seen] for x, seen in zip(features, observed, strict=True)]
+    seen_points = np.asarray_chkfinite(np.concatenate(each))
     centre, spread = seen_points.mean(axis=0), seen_points.std(axis=0)
     points = (seen_points - centre) / np.where(spread > 0, spread, 1)
     if len(points) > MAX_SEED_FRAMES:
@@ -322,9 +325,10 @@ def _seed_distances(model: Any, rng: np.random.Generator, batches: list[GroupedC
     centres = cluster_centres(rng, sample, count, 1)
     limits: Any = np.inf
     other = rng.spawn(1)[0]
-    robust = clusters_without_outliers(other, seen_points, count)
+    trimmed = without_tails(seen_points)
+    robust = clusters_without_outliers(other, trimmed, count)
     if robust is not None and other.random() < 0.5:
-        centre, spread, centres, limits = robust[:4]
+        (centre, spread, _), (centres, limits, *_) = trimmed, robust
     found = []
     for x, seen, batch in zip(features, observed, batches, strict=True):
         scaled = (x - centre) / np.where(spread > 0, spread, 1)

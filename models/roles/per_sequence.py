@@ -23,7 +23,7 @@ from ethogram.models.optimal_assignment import optimal_assignment
 from ethogram.models.roles.log_permanent import log_permanent, matching_marginals, sample_matching
 from ethogram.models.roles.role_couplings import Decoded, IndependentRoles, role_potentials
 from ethogram.models.roles.role_groups import GroupDistribution, GroupedChains
-from ethogram.models.roles.starts import random_maps
+from ethogram.models.roles.starts import StartData, random_maps
 
 __all__ = ["ExclusiveRoles", "PerSequence", "log_num_maps"]
 
@@ -92,10 +92,10 @@ class PerSequence(IndependentRoles):
         return ExclusiveRoles(emission, lengths, observed, states)
 
     def start_labels(
-        self, model: Any, rng: np.random.Generator, kind: str, batches: list[Any]
+        self, model: Any, rng: np.random.Generator, kind: str, data: StartData
     ) -> list[np.ndarray]:
         """One random map per group, whatever the kind."""
-        return [random_maps(rng, batch, model.num_roles) for batch in batches]
+        return [random_maps(rng, batch, model.num_roles) for batch in data.batches]
 
     def decode(self, model: Any, expected: dict[str, Any], batch: GroupedChains) -> Decoded:
         """Optimal assignment of each group, and the marginals of the matching."""

@@ -16,7 +16,7 @@ from ethogram.models.chains.hidden_markov import HiddenMarkov
 from ethogram.models.chains.markov_chain import e_step, most_likely_path
 from ethogram.models.conjugate_model import EStep, exact_e_step
 from ethogram.models.quick_jit import quick_jit
-from ethogram.models.roles.starts import START_KINDS, rough_labels
+from ethogram.models.roles.starts import START_KINDS, StartData, rough_labels
 
 __all__ = ["Decoded", "IndependentRoles", "role_potentials"]
 
@@ -51,10 +51,10 @@ class IndependentRoles:
         )
 
     def start_labels(
-        self, model: Any, rng: np.random.Generator, kind: str, batches: list[Any]
+        self, model: Any, rng: np.random.Generator, kind: str, data: StartData
     ) -> list[np.ndarray]:
         """Rough labels (sequence, time) of every batch."""
-        return rough_labels(rng, kind, batches, model.emission, model.num_roles)
+        return rough_labels(rng, kind, data, model.num_roles)
 
     def decode(self, model: Any, expected: dict[str, Any], batch: Any) -> Decoded:
         """Most likely roles, and the probability of every role at every step."""

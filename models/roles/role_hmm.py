@@ -31,6 +31,7 @@ from jaxtyping import Bool, Float
 
 from ethogram.models.arguments import (
     concretely,
+    host_arrays,
     is_concrete,
     read_reals,
     require,
@@ -60,7 +61,7 @@ from ethogram.models.emissions.emission import Emission
 from ethogram.models.families.exponential_family import ConjugateBlock, Known
 from ethogram.models.families.numpyro_sites import Zeros, by_site, sample_parameters, zeros_of
 from ethogram.models.label_permutations import is_exchangeable
-from ethogram.models.model_object import computed_once, model_object, static_field
+from ethogram.models.model_object import changed, computed_once, model_object, static_field
 from ethogram.models.printing import short_repr
 from ethogram.models.quick_jit import quick_jit
 from ethogram.models.roles.log_permanent import MAX_ROLES
@@ -69,7 +70,7 @@ from ethogram.models.roles.per_sequence import PerSequence
 from ethogram.models.roles.role_couplings import IndependentRoles
 from ethogram.models.roles.role_groups import GroupedChains, agents_of_groups, grouped_sequences
 from ethogram.models.roles.role_priors import concentration, probability_rows
-from ethogram.models.roles.starts import label_statistics, start_statistics
+from ethogram.models.roles.starts import SHARED_NUMBERS, StartData, label_statistics, start_statistics
 
 __all__ = ["RoleHMM", "Simulated"]
 
@@ -177,10 +178,13 @@ class RoleHMM(ConjugateModel):
         blocks = self.emission.prior(self.num_roles)
         if not self.coupling.has_chain:
             return blocks
+        return {**self._chain_prior(), **blocks}
+
+    @computed_once
+    def _chain_prior(self) -> dict[str, ConjugateBlock]:
         return {
             "initial": probability_rows("initial", self.initial, None),
             "transition": probability_rows("transition", self.transition, self.sticky),
-            **blocks,
         }
 
     def check(self, data: Trajectories) -> None:
@@ -211,7 +215,12 @@ class RoleHMM(ConjugateModel):
         if isinstance(like, RoleHMM) and type(like.emission) is type(emission):
             emission = emission.with_prior_of(like.emission)
         emission = emission.bind(data, self.num_roles)
-        return self if emission is self.emission else dataclasses.replace(self, emission=emission)
+        if emission is self.emission:
+            return self
+        model = changed(self, ("_chain_prior",), emission=emission)
+        with jax.ensure_compile_time_eval():
+            object.__setattr__(model, "zeros", zeros_of(model.prior()))
+        return model
 
     @property
     def is_bound(self) -> bool:
@@ -223,7 +232,7 @@ class RoleHMM(ConjugateModel):
 
         Exclusive roles need the sequences in order of their groups.
         """
-        observed, lengths = concretely(lambda xp, *x: x, data.observed, data.lengths)
+        observed, lengths = host_arrays(lambda xp, *x: x, data.observed, data.lengths)
         chains = ChainData(self.emission.arrange(data), observed, lengths, self._roles(data))
         if not self.coupling.is_joint:
             return chains
@@ -237,7 +246,7 @@ class RoleHMM(ConjugateModel):
         def inside(xp, states, lengths):
             return xp.where(xp.arange(states.shape[1]) < lengths[:, None], states, -1)
 
-        return concretely(inside, data.states, data.lengths)
+        return host_arrays(inside, data.states, data.lengths)
 
     def log_normalizer(self, expected: dict[str, Any], batch: ChainData | GroupedChains) -> Float[Array, ""]:
         r"""Summed :math:`\ln \tilde Z` of a batch under expected log potentials, a scalar.
@@ -286,7 +295,8 @@ class RoleHMM(ConjugateModel):
         if self.coupling.is_joint or not self.coupling.has_chain:
             return None
         return Labelling(
-            functools.partial(label_statistics, self), functools.partial(state_marginals, self.emission)
+            lambda rng, labels, batches: label_statistics(self, rng, labels, StartData.of(self, batches)),
+            functools.partial(state_marginals, self.emission),
         )
 
     def step_potentials(
@@ -312,7 +322,12 @@ class RoleHMM(ConjugateModel):
 
         All roles are in use: `number` is not.
         """
-        return start_statistics(self, rng, kind, batches)
+        return start_statistics(self, rng, kind, StartData.of(self, batches))
+
+    def start_data(self, batches: list[Any]) -> Any:
+        """The batches, with what all starts take from them where they are not large."""
+        steps = sum(np.size(jax.tree.leaves(batch)[0]) for batch in batches)
+        return StartData(self, batches) if steps <= SHARED_NUMBERS else batches
 
     def entries(self, data: Trajectories | GroupedChains) -> Entries:
         """Sequences, or whole groups where roles are exclusive, which then are the batch of :meth:`likelihood`.

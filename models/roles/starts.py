@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -19,7 +20,10 @@ from ethogram.models.roles.role_groups import GroupedChains
 
 __all__ = [
     "MAX_SEED_FRAMES",
+    "SHARED_NUMBERS",
     "START_KINDS",
+    "StartData",
+    "StartFrames",
     "chosen_frames",
     "cluster_centres",
     "frames_on_host",
@@ -31,6 +35,7 @@ __all__ = [
     "segments",
     "start_statistics",
     "sticky",
+    "without_tails",
 ]
 
 START_KINDS = ("kmeans++", "sticky", "segments")
@@ -40,6 +45,9 @@ MAX_SEED_FRAMES = 10_000
 
 MAX_TRIMMED_FRAMES = 2_000
 """Frames that clusters without outliers are sought in, at most."""
+
+SHARED_NUMBERS = 2**20
+"""Numbers of observations up to which starts share what they make of them, and hold it in memory."""
 
 LLOYD_ROUNDS = 5
 
@@ -60,35 +68,100 @@ CAP, CANDIDATES = 0.9, 4
 """Quantile at which squared distances are capped for seeds, and draws of which the best becomes a seed."""
 
 
-def start_statistics(model: Any, rng: np.random.Generator, kind: str, batches: list[Any]) -> dict[str, Any]:
-    """Statistics by block of rough labels of every step, of batches as the ``arrange`` of a role HMM gives them."""
-    labels = model.coupling.start_labels(model, rng, kind, batches)
+class StartFrames:
+    """Observed frames of all sequences, one sequence after another, and what starts make of them, each once.
+
+    Parameters
+    ----------
+    features : a function that gives them (frame, feature).
+    sequence : (frame,), the number of each frame's sequence, ascending.
+    """
+
+    def __init__(self, features: Callable[[], np.ndarray], sequence: np.ndarray):
+        self._features, self.sequence = features, sequence
+
+    @functools.cached_property
+    def features(self) -> np.ndarray:
+        """(frame, feature)."""
+        return np.asarray_chkfinite(self._features())
+
+    @functools.cached_property
+    def scaled(self) -> np.ndarray:
+        """The features with mean 0 and standard deviation 1."""
+        return unit_spread(self.features)
+
+    @functools.cached_property
+    def trimmed(self) -> TrimmedFrames:
+        """The features relative to medians, scaled without their tails."""
+        return without_tails(self.features)
+
+    @functools.cached_property
+    def of_sequences(self) -> tuple[np.ndarray, np.ndarray]:
+        """Which of the sequences with frames that of each frame is (frame,), and how many frames each has."""
+        _, unit, counts = np.unique(self.sequence, return_inverse=True, return_counts=True)
+        return unit, counts
+
+
+class StartData:
+    """Batches as the ``arrange`` of a role HMM gives them, and what all starts take from them, each once."""
+
+    def __init__(self, model: Any, batches: list[Any]):
+        self.batches = batches
+        self.chains = [batch.chains if isinstance(batch, GroupedChains) else batch for batch in batches]
+        self.observed = [np.asarray(chain.observed) for chain in self.chains]
+        self.start_features = model.emission.start_features
+        counts = np.concatenate([seen.sum(axis=1) for seen in self.observed])
+        sequence = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
+        self.points = StartFrames(self._features, sequence)
+
+    @classmethod
+    def of(cls, model: Any, batches: Any) -> StartData:
+        """Batches in this form, in which they may be."""
+        return batches if isinstance(batches, StartData) else cls(model, batches)
+
+    def _features(self) -> np.ndarray:
+        each = [
+            _chosen(self.start_features(frames_on_host(chain.observations), seen), seen)
+            for chain, seen in zip(self.chains, self.observed, strict=True)
+        ]
+        return _joined(each)
+
+    @functools.cached_property
+    def frames(self) -> Any:
+        """Observed frames (frame, ...) as they are arranged."""
+        return chosen_frames([chain.observations for chain in self.chains], self.observed)
+
+    @functools.cached_property
+    def alive(self) -> list[np.ndarray]:
+        """Steps (sequence, time) within their lengths, by batch."""
+        return [
+            np.arange(seen.shape[1]) < np.asarray(chain.lengths)[:, None]
+            for chain, seen in zip(self.chains, self.observed, strict=True)
+        ]
+
+
+def start_statistics(model: Any, rng: np.random.Generator, kind: str, data: StartData) -> dict[str, Any]:
+    """Statistics by block of rough labels of every step."""
+    labels = model.coupling.start_labels(model, rng, kind, data)
     if model.emission.differs_by_state:
-        labels = _nearest_prior(model, _chains_of(batches), labels)
-    return label_statistics(model, rng, labels, batches)
-
-
-def _chains_of(batches: list[Any]) -> list[ChainData]:
-    return [batch.chains if isinstance(batch, GroupedChains) else batch for batch in batches]
+        labels = _nearest_prior(model, data.chains, labels)
+    return label_statistics(model, rng, labels, data)
 
 
 def label_statistics(
-    model: Any, rng: np.random.Generator, labels: list[np.ndarray], batches: list[Any]
+    model: Any, rng: np.random.Generator, labels: list[np.ndarray], data: StartData
 ) -> dict[str, Any]:
     """Statistics by block of labels (sequence, time) of every step; known roles take their place."""
-    num_roles, chains = model.num_roles, _chains_of(batches)
-    for chain, label in zip(chains, labels, strict=True):
+    num_roles = model.num_roles
+    for chain, label in zip(data.chains, labels, strict=True):
         if chain.states is not None:
             np.copyto(label, chain.states, where=np.asarray(chain.states) >= 0)
-    observed = [np.asarray(chain.observed) for chain in chains]
-    frames = chosen_frames([chain.observations for chain in chains], observed)
-    held = np.concatenate([label[seen] for label, seen in zip(labels, observed, strict=True)])
-    statistics = model.emission.label_statistics(rng, frames, held, num_roles)
+    held = _joined([label[seen] for label, seen in zip(labels, data.observed, strict=True)])
+    statistics = model.emission.label_statistics(rng, data.frames, held, num_roles)
     if not model.coupling.has_chain:
         return statistics
     initial, transition = np.zeros(num_roles), np.zeros((num_roles, num_roles))
-    for chain, label in zip(chains, labels, strict=True):
-        alive = np.arange(label.shape[1]) < np.asarray(chain.lengths)[:, None]
+    for label, alive in zip(labels, data.alive, strict=True):
         initial += np.bincount(label[:, 0][alive[:, 0]], minlength=num_roles)
         pair = (num_roles * label[:, :-1] + label[:, 1:])[alive[:, 1:]]
         transition += np.bincount(pair, minlength=num_roles**2).reshape(transition.shape)
@@ -148,31 +221,18 @@ def random_maps(rng: np.random.Generator, batch: GroupedChains, num_roles: int) 
     return np.repeat(roles, num_steps, axis=1)
 
 
-def rough_labels(
-    rng: np.random.Generator, kind: str, chains: list[ChainData], emission: Any, num_roles: int
-) -> list[np.ndarray]:
+def rough_labels(rng: np.random.Generator, kind: str, data: StartData, num_roles: int) -> list[np.ndarray]:
     """Labels of every step; a step that was not observed takes that of the one before."""
-    observed = [np.asarray(chain.observed) for chain in chains]
-    counts = [int(seen.sum()) for seen in observed]
-    if sum(counts) == 0:
+    observed = data.observed
+    if len(data.points.sequence) == 0:
         return [rng.integers(num_roles, size=seen.shape) for seen in observed]
-    numbers = np.arange(sum(map(len, observed)), dtype=np.int32)
-    sequence = np.repeat(numbers, np.concatenate([seen.sum(axis=1) for seen in observed]))
-
-    def features() -> np.ndarray:
-        each = [
-            _chosen(emission.start_features(frames_on_host(chain.observations), seen), seen)
-            for chain, seen in zip(chains, observed, strict=True)
-        ]
-        return _joined(each)
-
-    held = label_frames(rng, kind, features(), sequence, num_roles)
-    if all(seen.all() for seen in observed):
-        shapes = [seen.shape for seen in observed]
-        parts = np.split(held, np.cumsum(counts)[:-1])
-        return [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
+    held = label_frames(rng, kind, data.points, num_roles)
+    parts = np.split(held, np.cumsum([int(seen.sum()) for seen in observed])[:-1]) if observed[1:] else [held]
     labels = []
-    for seen, own in zip(observed, np.split(held, np.cumsum(counts)[:-1]), strict=True):
+    for seen, own in zip(observed, parts, strict=True):
+        if len(own) == seen.size:
+            labels.append(own.reshape(seen.shape))
+            continue
         label = np.zeros(seen.shape, dtype=np.int64)
         label[seen] = own
         last = np.maximum.accumulate(np.where(seen, np.arange(seen.shape[1]), -1), axis=1)
@@ -181,27 +241,18 @@ def rough_labels(
     return labels
 
 
-def label_frames(
-    rng: np.random.Generator, kind: str, features: np.ndarray, sequence: np.ndarray, num_states: int
-) -> np.ndarray:
-    """Labels (frame,) of a start of one of the :data:`START_KINDS`, at features scaled to unit spread.
-
-    Parameters
-    ----------
-    features : (frame, feature) of the observed frames of all sequences, one sequence after another.
-    sequence : (frame,), the number of each frame's sequence, ascending.
-    """
+def label_frames(rng: np.random.Generator, kind: str, frames: StartFrames, num_states: int) -> np.ndarray:
+    """Labels (frame,) of a start of one of the :data:`START_KINDS`, at features scaled to unit spread."""
     require_one_of("kind", kind, START_KINDS)
     if kind == "segments":
-        return segments(rng, sequence, num_states)
+        return segments(rng, frames, num_states)
     if kind == "sticky":
-        return sticky(rng, unit_spread(features), sequence, num_states)
-    apart = apart_from_outliers(rng.spawn(1)[0], features, num_states)
-    found = [kmeans_plus_plus(rng, unit_spread(features), num_states), *apart]
+        return sticky(rng, frames, num_states)
+    apart = apart_from_outliers(rng.spawn(1)[0], frames, num_states)
+    plain = kmeans_plus_plus(rng, frames.scaled, num_states)
     if not apart:
-        return found[0]
-    points = scaled(features, *without_tails(features))
-    return max(found, key=lambda label: gaussian_score(points, label))
+        return plain
+    return max([plain, *apart], key=lambda label: gaussian_score(frames.trimmed.points, label))
 
 
 def scaled(features: np.ndarray, centre: np.ndarray, spread: np.ndarray) -> np.ndarray:
@@ -225,17 +276,23 @@ def kmeans_plus_plus(rng: np.random.Generator, points: np.ndarray, num_states: i
     sample = points
     if len(points) > MAX_SEED_FRAMES:
         sample = points[np.sort(rng.choice(len(points), MAX_SEED_FRAMES, replace=False))]
-    distinct = len(np.unique(sample, axis=0))
-    if distinct < num_states:  # fewer distinct points than states: split ties at random
+    if not _has_distinct(sample, num_states):  # split ties at random
         sample = sample + 1e-3 * rng.standard_normal(sample.shape)
         points = points + 1e-3 * rng.standard_normal(points.shape)
     if len(sample) < num_states:
         return rng.integers(num_states, size=len(points))
     centres = cluster_centres(rng, sample, num_states, LLOYD_ROUNDS)
-    return vq.vq(points, centres)[0].astype(np.int64)
+    return vq.vq(points, centres, check_finite=False)[0].astype(np.int64)
 
 
-def apart_from_outliers(rng: np.random.Generator, features: np.ndarray, num_states: int) -> list[np.ndarray]:
+def _has_distinct(points: np.ndarray, count: int) -> bool:
+    """Whether so many points differ; most often their first features do, which is found sooner."""
+    if len(points) < count:
+        return False
+    return len(set(points[:, 0].tolist())) >= count or len(np.unique(points, axis=0)) >= count
+
+
+def apart_from_outliers(rng: np.random.Generator, frames: StartFrames, num_states: int) -> list[np.ndarray]:
     """Labels with all but one state for clusters, of which one has all outliers; none without outliers.
 
     Seeds of k-means++, whose probability is a squared distance, fall on outliers, and leave one state for all else. A
@@ -244,7 +301,7 @@ def apart_from_outliers(rng: np.random.Generator, features: np.ndarray, num_stat
     found: list[np.ndarray] = []
     fewer = 1 if rng.random() < 1 / 3 else 0
     for count in [max(num_states - 1 - fewer * number, 1) for number in range(TRIES)]:
-        clusters = clusters_without_outliers(rng, features, count)
+        clusters = clusters_without_outliers(rng, frames.trimmed, count)
         if clusters is None:
             break
         found.append(np.where(clusters.outlying, num_states - 1, clusters.label).astype(np.int64))
@@ -265,29 +322,41 @@ def gaussian_score(points: np.ndarray, label: np.ndarray) -> float:
     return total
 
 
-def without_tails(features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Medians (feature,), and standard deviations of the features without their tails, 1 where these are 0."""
+class TrimmedFrames(NamedTuple):
+    """Frames whose scale their tails do not set.
+
+    Attributes
+    ----------
+    centre, spread : (feature,), medians, and standard deviations without the tails, 1 where these are 0.
+    points : (frame, feature), (x - centre) / spread.
+    """
+
+    centre: np.ndarray
+    spread: np.ndarray
+    points: np.ndarray
+
+
+def without_tails(features: np.ndarray) -> TrimmedFrames:
+    """Features (frame, feature) relative to their medians, over their standard deviations without their tails."""
     low, centre, high = np.quantile(features, (CLIP, 0.5, 1 - CLIP), axis=0)
     gap = features - centre
     np.clip(gap, low - centre, high - centre, out=gap)
     gap -= gap.mean(axis=0)
     spread = np.sqrt(np.square(gap, out=gap).mean(axis=0))
-    return centre, np.where(spread > 0, spread, 1)
+    spread = np.where(spread > 0, spread, 1)
+    return TrimmedFrames(centre, spread, scaled(features, centre, spread))
 
 
 class RobustClusters(NamedTuple):
-    """Clusters of scaled features, (x - centre) / spread, and which frames are outliers.
+    """Clusters of trimmed frames, and which of these are outliers.
 
     Attributes
     ----------
-    centre, spread : (feature,), of :func:`without_tails`.
     centres : (cluster, feature), scaled.
     limits : (cluster,) squared distances beyond which frames are outliers.
     label, outlying : (frame,), the nearest cluster, and whether it is too far away.
     """
 
-    centre: np.ndarray
-    spread: np.ndarray
     centres: np.ndarray
     limits: np.ndarray
     label: np.ndarray
@@ -295,21 +364,20 @@ class RobustClusters(NamedTuple):
 
 
 def clusters_without_outliers(
-    rng: np.random.Generator, features: np.ndarray, count: int
+    rng: np.random.Generator, frames: TrimmedFrames, count: int
 ) -> RobustClusters | None:
     """Clusters of frames that outliers do not draw; None where these have under a tenth of all squared distances."""
-    if count < 1 or len(features) < count:
+    points = frames.points
+    if count < 1 or len(points) < count:
         return None
-    centre, spread = without_tails(features)
-    points = scaled(features, centre, spread)
     sample = points[rng.permutation(len(points))[:MAX_TRIMMED_FRAMES]]
     centres, limits = trimmed_clusters(rng, sample, count)
-    label, distance = vq.vq(points, centres)
+    label, distance = vq.vq(points, centres, check_finite=False)
     square = np.square(distance, out=distance)
     outlying = square > limits[label]
     if np.sum(square, where=outlying) <= HEAVY * square.sum():
         return None
-    return RobustClusters(centre, spread, centres, limits, label, outlying)
+    return RobustClusters(centres, limits, label, outlying)
 
 
 def trimmed_clusters(
@@ -331,15 +399,30 @@ def trimmed_clusters(
         best = int(np.argmin(np.minimum(each, cap).sum(axis=1)))
         square, centres = each[best], np.vstack([centres, points[drawn[best]]])
     for _ in range(LLOYD_ROUNDS + 1):
-        label, distance = vq.vq(points, centres)
-        square, limits = distance**2, np.full(count, np.inf)
+        label, square = _nearest(points, centres)
+        limits, before = np.full(count, np.inf), centres.copy()
         for cluster in range(count):
             own = label == cluster
-            middle = np.median(square[own]) if own.any() else 0
+            middle = _median(square[own]) if own.any() else 0
             if middle > 0:
                 limits[cluster] = FAR * middle
                 centres[cluster] = points[own & (square <= limits[cluster])].mean(axis=0)
+        if np.array_equal(centres, before):  # as they will be in all further rounds
+            break
     return centres, limits
+
+
+def _nearest(points: np.ndarray, centres: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The nearest centre of every one of few points, and the squared distance to it."""
+    square = cdist(points, centres, "sqeuclidean")
+    return square.argmin(axis=1), square.min(axis=1)
+
+
+def _median(values: np.ndarray) -> float:
+    """The median of some numbers, for which NumPy takes several times as long where they are few."""
+    low, high = (len(values) - 1) // 2, len(values) // 2
+    parted = np.partition(values, (low, high))
+    return (parted[low] + parted[high]) / 2
 
 
 def cluster_centres(rng: np.random.Generator, points: np.ndarray, count: int, iterations: int) -> np.ndarray:
@@ -352,23 +435,26 @@ def cluster_centres(rng: np.random.Generator, points: np.ndarray, count: int, it
             at = np.searchsorted((square / square.sum()).cumsum(), rng.uniform())
         centres[number] = points[at]
     for _ in range(iterations):
-        label = vq.vq(points, centres)[0]
+        label, _ = _nearest(points, centres)
         size = np.bincount(label, minlength=count)
         sums = np.stack([np.bincount(label, column, count) for column in points.T], axis=1)
-        centres = np.where(size[:, None] > 0, sums / np.maximum(size, 1)[:, None], centres)
+        moved = np.where(size[:, None] > 0, sums / np.maximum(size, 1)[:, None], centres)
+        if np.array_equal(moved, centres):
+            break
+        centres = moved
     return centres
 
 
-def sticky(rng: np.random.Generator, points: np.ndarray, sequence: np.ndarray, num_states: int) -> np.ndarray:
+def sticky(rng: np.random.Generator, frames: StartFrames, num_states: int) -> np.ndarray:
     """Every sequence in one state throughout: k-means of the sequences' means."""
-    _, unit, counts = np.unique(sequence, return_inverse=True, return_counts=True)
-    means = np.stack([np.bincount(unit, column) / counts for column in points.T], axis=1)
+    unit, counts = frames.of_sequences
+    means = np.stack([np.bincount(unit, column) / counts for column in frames.scaled.T], axis=1)
     return kmeans_plus_plus(rng, means, num_states)[unit]
 
 
-def segments(rng: np.random.Generator, sequence: np.ndarray, num_states: int) -> np.ndarray:
+def segments(rng: np.random.Generator, frames: StartFrames, num_states: int) -> np.ndarray:
     """Sequences cut at random into about three segments, each in a state drawn at random."""
-    _, unit, counts = np.unique(sequence, return_inverse=True, return_counts=True)
-    enters = np.concatenate([[True], sequence[1:] != sequence[:-1]])
-    cuts = enters | (rng.random(len(sequence)) < 2 / counts[unit])
-    return rng.integers(num_states, size=len(sequence) + 1)[np.cumsum(cuts)]
+    unit, counts = frames.of_sequences
+    enters = np.append(True, unit[1:] != unit[:-1])
+    cuts = enters | (rng.random(len(unit)) < 2 / counts[unit])
+    return rng.integers(num_states, size=len(unit) + 1)[np.cumsum(cuts)]

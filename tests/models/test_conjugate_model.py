@@ -43,7 +43,7 @@ def test_defaults():
     coin, data = Coin(), object()
     assert coin.check(data) is None and coin.is_bound
     assert coin.bind(data) is coin and coin.bind(data, like=coin) is coin
-    assert coin.arrange(data) is data and group_size(data) == 1
+    assert coin.arrange(data) is data and coin.start_data(data) is data and group_size(data) == 1
     assert coin.site_layout(data) == ({}, {}) and coin.needed_sites() == ()
     assert (coin.start_kinds, coin.observed_site, coin.label_dims) == (
         ("prior",),

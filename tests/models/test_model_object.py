@@ -7,6 +7,7 @@ import dataclasses
 import jax
 import numpy as np
 
+from ethogram.models.data import Trajectories
 from ethogram.models.emissions import GaussianEmission
 from ethogram.models.roles import RoleHMM
 
@@ -30,3 +31,16 @@ def test_a_prior_is_computed_once_and_follows_its_parameters():
     assert jax.jit(total)(3.0, model) == 14.0
     assert jax.jit(lambda x: total(x, model))(3.0) == 14.0  # nothing traced is kept
     assert model.prior()["initial"].natural.concentration.sum() == 2.0
+
+
+def test_a_copy_with_other_fields_keeps_nothing_that_reads_them():
+    """A bound model, which is such a copy, has the prior of one that is made from its parts."""
+    rows = np.array([[1.0, 0.0], [1.0, 1.0]])
+    model = RoleHMM(2, GaussianEmission(1), transition=rows)
+    before = model.prior()["mean_covariance"]
+    bound = model.bind(Trajectories.from_list([np.array([[3.0], [5.0]])]))
+    made = RoleHMM(2, bound.emission, transition=rows)
+    assert bound.zeros == made.zeros != ()
+    jax.tree.map(np.testing.assert_array_equal, bound.prior(), made.prior())
+    assert model.prior()["mean_covariance"] is before
+    np.testing.assert_array_equal(bound.prior()["mean_covariance"].standard().mean, [[4.0], [4.0]])

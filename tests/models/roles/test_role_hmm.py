@@ -229,8 +229,8 @@ def test_a_sequence_never_seen_adds_nothing_to_the_emission(case, cases):
 def test_two_models_of_one_structure_share_a_compilation(cases, double):
     """Priors are leaves; the number of roles is not."""
     case = labelled(cases)
-    blocks, batch = cases.blocks(case.model, cases.start(case)), case.model.arrange(case.data)
-    cases.sweep(case.model, blocks, case.model.prior(), batch, 1.0, 1.0)
+    prior, batch = case.model.prior(), case.model.arrange(case.data)
+    cases.sweep(case.model, prior, prior, batch, 1.0, 1.0)
     compiled = cases.sweep._cache_size()
     emission = type(case.model.emission)(2, mean=cases.MEAN + 1, strength=0.5, dof=6.0, scale=2 * cases.SCALE)
     other = RoleHMM(3, emission, 2.0, 3.0, 0.1, known_roles=True)

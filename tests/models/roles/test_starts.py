@@ -7,7 +7,14 @@ import pytest
 from scipy.cluster import vq
 
 from ethogram.models.roles import starts
-from ethogram.models.roles.starts import START_KINDS, kmeans_plus_plus, label_frames, segments, sticky
+from ethogram.models.roles.starts import (
+    START_KINDS,
+    StartFrames,
+    kmeans_plus_plus,
+    label_frames,
+    segments,
+    sticky,
+)
 
 
 def blobs(rng, num_frames=300):
@@ -21,6 +28,10 @@ def same_partition(one, other):
     return len(set(zip(one.tolist(), other.tolist(), strict=True))) == len(set(one)) == len(set(other))
 
 
+def frames(features, sequence):
+    return StartFrames(lambda: features, sequence)
+
+
 SEQUENCE = np.repeat([0, 1, 2, 5, 7], 60)
 
 
@@ -29,7 +40,7 @@ def test_labels_are_states_and_repeat_with_the_source(kind):
     """One for every frame, from 0 to num_states - 1; the same source gives the same labels, another others."""
     features, _ = blobs(np.random.default_rng(0))
     first, again, other = (
-        label_frames(np.random.default_rng(seed), kind, features, SEQUENCE, 4) for seed in (1, 1, 2)
+        label_frames(np.random.default_rng(seed), kind, frames(features, SEQUENCE), 4) for seed in (1, 1, 2)
     )
     assert first.shape == (300,)
     assert first.dtype.kind == "i"
@@ -44,7 +55,8 @@ def test_units_of_length_change_nothing(kind):
     features, _ = blobs(np.random.default_rng(0))
     features = np.column_stack([features, np.full(300, 3.0)])
     plain, scaled = (
-        label_frames(np.random.default_rng(1), kind, x, SEQUENCE, 3) for x in (features, features * 64 - 1024)
+        label_frames(np.random.default_rng(1), kind, frames(x, SEQUENCE), 3)
+        for x in (features, features * 64 - 1024)
     )
     assert np.array_equal(plain, scaled)
 
@@ -83,7 +95,7 @@ def test_sticky_keeps_a_sequence_in_one_state():
     rng = np.random.default_rng(0)
     sequence = np.repeat(np.arange(8), 20)
     points = 10.0 * (sequence[:, None] % 2) + rng.normal(size=(160, 2))
-    labels = sticky(np.random.default_rng(1), points, sequence, 2).reshape(8, 20)
+    labels = sticky(np.random.default_rng(1), frames(points, sequence), 2).reshape(8, 20)
     assert (labels == labels[:, :1]).all()
     assert len(set(labels[::2, 0])) == len(set(labels[1::2, 0])) == 1
     assert labels[0, 0] != labels[1, 0]
@@ -92,7 +104,7 @@ def test_sticky_keeps_a_sequence_in_one_state():
 def test_segments_cut_each_sequence_about_twice():
     """Labels change at random, 2 cuts a sequence on average (400 sequences, 4.5 standard errors)."""
     sequence = np.repeat(np.arange(400), 50)
-    labels = segments(np.random.default_rng(0), sequence, 1000).reshape(400, 50)
+    labels = segments(np.random.default_rng(0), frames(None, sequence), 1000).reshape(400, 50)
     cuts = (labels[:, 1:] != labels[:, :-1]).sum()
     mean = 400 * 49 * 0.04
     assert abs(cuts - mean) < 4.5 * np.sqrt(mean) + 0.002 * mean
@@ -122,7 +134,9 @@ def test_outliers_have_a_state_of_their_own(kind):
     for seed in range(12):
         features, place, far = with_outliers(kind, seed)
         beyond = far & (np.abs(features - np.median(features, 0)) > 20 * features[~far].std(0)).any(1)
-        labels = label_frames(np.random.default_rng(seed), "kmeans++", features, np.zeros(2000, int), 4)
+        labels = label_frames(
+            np.random.default_rng(seed), "kmeans++", frames(features, np.zeros(2000, int)), 4
+        )
         right += same_partition(labels[~far], place[~far]) and set(labels[beyond]) == {3}
         scaled = (features - features.mean(0)) / features.std(0)
         plain += same_partition(kmeans_plus_plus(np.random.default_rng(seed), scaled, 4)[~far], place[~far])
@@ -139,7 +153,9 @@ def test_places_are_told_apart_however_far_outliers_are():
             far = rng.random(2000) < 0.01
             features = centre[place] + rng.normal(size=(2000, 2))
             features[far] = size * rng.normal(size=(far.sum(), 2))
-            labels = label_frames(np.random.default_rng(seed), "kmeans++", features, np.zeros(2000, int), 4)
+            labels = label_frames(
+                np.random.default_rng(seed), "kmeans++", frames(features, np.zeros(2000, int)), 4
+            )
             shares = np.array([np.bincount(labels[~far & (place == at)], minlength=4) for at in range(3)])
             found[size] += shares.max(0)[:3].sum() / (~far).sum()
     assert found[1e8] == pytest.approx(found[60], abs=0.02)
@@ -149,7 +165,7 @@ def test_a_rare_place_far_away_has_a_state():
     features, place = blobs(np.random.default_rng(0), 1000)
     features[:30] += 20
     place[:30] = 3
-    labels = label_frames(np.random.default_rng(1), "kmeans++", features, np.zeros(1000, int), 4)
+    labels = label_frames(np.random.default_rng(1), "kmeans++", frames(features, np.zeros(1000, int)), 4)
     assert same_partition(labels, place)
 
 
@@ -164,13 +180,15 @@ def test_without_outliers_starts_are_those_of_plain_kmeans(make):
     elif make == "few":
         features = features[:3]
     scaled = (features - features.mean(0)) / features.std(0)
-    labels = label_frames(np.random.default_rng(1), "kmeans++", features, np.zeros(len(features), int), 4)
+    labels = label_frames(
+        np.random.default_rng(1), "kmeans++", frames(features, np.zeros(len(features), int)), 4
+    )
     np.testing.assert_array_equal(labels, kmeans_plus_plus(np.random.default_rng(1), scaled, 4))
 
 
 def test_unknown_kind_is_refused():
     with pytest.raises(ValueError, match=r"kind must be .* or 'segments', not 'random'"):
-        label_frames(np.random.default_rng(0), "random", np.zeros((3, 1)), np.zeros(3, int), 2)
+        label_frames(np.random.default_rng(0), "random", frames(np.zeros((3, 1)), np.zeros(3, int)), 2)
 
 
 def test_clusters_are_those_of_scipy_with_the_same_draws():
