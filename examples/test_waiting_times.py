@@ -72,7 +72,7 @@ def test_posterior_given_the_states_is_the_conjugate_one(data):
 @pytest.mark.filterwarnings("ignore:the draws have not converged")  # r_hat of 200 draws may pass 1.01
 @pytest.mark.parametrize("method", ["cavi", "nuts"])
 def test_a_fit_finds_states_and_rates_and_has_all_methods(method, data, tmp_path):
-    settings = {"num_samples": 200, "num_warmup": 200} if method == "nuts" else {}
+    settings = {"num_samples": 200, "num_warmup": 200, "num_chains": 2} if method == "nuts" else {}
     model = ethogram.RoleHMM(2, ExponentialEmission(), sticky=10.0)
     fit = ethogram.fit(jax.random.key(0), model, data, method, progress_bar=False, **settings)
     rates = [fit.summary()["mean"][f"rate[{state}, 0]"] for state in range(2)]

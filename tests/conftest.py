@@ -9,6 +9,7 @@ import ctypes
 import gc
 import os
 import sys
+import time
 from pathlib import Path
 
 # Compiled programs and bytecode, kept from one clone to the next.
@@ -45,20 +46,30 @@ QUICK_COMPILER = (
 """Half the time of compiling, beyond what ``jax_disable_most_optimizations`` saves."""
 
 
+SETTINGS = {
+    "jax_persistent_cache_min_compile_time_secs": 0,
+    "jax_persistent_cache_min_entry_size_bytes": -1,
+    "jax_traceback_in_locations_limit": 0,
+    "jax_disable_most_optimizations": True,
+}
+"""Of JAX in this process and in those that tests start."""
+
+
 def pytest_configure(config):
     """Float64 everywhere, a compiler that is quick, and a cache that outlives the run."""
     os.environ.setdefault(
         "JAX_COMPILATION_CACHE_DIR", os.path.join(os.environ["ETHOGRAM_CI_CACHE"], "compiled")
     )
     jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
-    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
-    jax.config.update("jax_traceback_in_locations_limit", 0)
     jax.config.update("jax_enable_x64", True)
     if os.environ.get("ETHOGRAM_TYPES") == "1":  # nearly half of the time that tests take to be collected
         install_import_hook("ethogram", "beartype.beartype")
-    if config.option.markexpr != OPTIMISED:
-        jax.config.update("jax_disable_most_optimizations", True)
+    quick = config.option.markexpr != OPTIMISED
+    for name, value in SETTINGS.items():
+        value = value if quick or name != "jax_disable_most_optimizations" else False
+        jax.config.update(name, value)
+        os.environ[name.upper()] = str(int(value))
+    if quick:
         os.environ["XLA_FLAGS"] = with_quick_compiler(os.environ.get("XLA_FLAGS", ""))
 
 
@@ -84,6 +95,20 @@ def pytest_xdist_make_scheduler(config, log):
             return nodeid.rpartition("/")[0]
 
     return LoadFolderScheduling(config, log)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session):
+    """Where no bytecode is kept, one worker makes it, and the others wait instead of making the same beside it."""
+    kept = Path(sys.pycache_prefix) / "collected"
+    worker = getattr(session.config, "workerinput", {}).get("workerid", "gw0")
+    since = time.monotonic()
+    while worker != "gw0" and not kept.exists() and time.monotonic() < since + 120:
+        time.sleep(0.2)
+    found = yield
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    kept.touch()
+    return found
 
 
 def pytest_collection_finish():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import subprocess
 import sys
 from pathlib import Path
@@ -88,6 +89,9 @@ def starts_only(monkeypatch):
     for kernel in (HMC, ethogram.PXDA):
         monkeypatch.setattr(kernel, "sample", moved)
     monkeypatch.setattr(sys.modules[ethogram.fit_reward.__module__], "_fit_by_steps", prior_of_reward)
+    short = {"hyper": "fixed", "num_steps": 1, "num_draws": 2, "num_evaluations": 4}
+    switching = functools.partial(ethogram.rewards.fit_switching, **short)
+    monkeypatch.setattr("ethogram.inference.rewards.fit_switching", switching)
     monkeypatch.setattr(MCMC, "__init__", make_short)
     hasty = {"time_limit": 0.001, "num_restarts": 4}
     monkeypatch.setattr(ethogram, "SogbofaPolicy", lambda *given, **more: policy(*given[:2], **hasty, **more))

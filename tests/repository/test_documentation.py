@@ -65,7 +65,7 @@ def short(monkeypatch):
         sys.modules["matplotlib.pyplot"].close("all")
 
 
-FITTED = {"README.md", "emissions.md", "fitting.md"}
+FITTED = {"README.md", "fitting.md"}
 """Pages whose fits run, if not for long; those of the others only start."""
 
 

@@ -394,7 +394,7 @@ def test_known_roles_hold_in_empty_slots_of_a_batch(symbols):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("settings", [{}, {"batch_size": 2, "step_size": 0.5}, {"step_size": 0.5}])
+@pytest.mark.parametrize("settings", [{}, {"batch_size": 2, "step_size": 0.5}])
 def test_restarts_in_slices_are_the_same_restarts(symbol_model, symbols, monkeypatch, settings):
     """One by one on a CPU; side by side on an accelerator, in slices where their blocks are too large for that."""
     data, options = symbols(), {"restarts": 4, "tol": 1e-3, **settings}

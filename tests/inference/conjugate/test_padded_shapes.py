@@ -41,7 +41,7 @@ def test_sizes_share_few_shapes():
 
 @pytest.mark.parametrize(
     ("count", "most", "batch_size"),
-    [(4, 9, None), *(pytest.param(*case, marks=pytest.mark.slow) for case in ((15, 60, None), (8, 16, 2)))],
+    [(4, 9, None), *(pytest.param(*case, marks=pytest.mark.slow) for case in ((3, 60, None), (4, 16, 2)))],
 )
 def test_fits_of_many_sizes_share_compilations(compiler_events, count, most, batch_size):
     """A program per padded shape, whatever the sizes and the numbers of iterations."""

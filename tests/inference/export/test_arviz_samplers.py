@@ -183,15 +183,7 @@ def test_numpyros_svi_takes_a_role_hmm():
     svi = SVI(model, guide, numpyro.optim.Adam(0.05), Trace_ELBO())
     result = svi.run(jax.random.key(0), 150, data, progress_bar=False)
     assert result.losses[-20:].mean() < result.losses[:20].mean() - 10
-    tree = to_arviz(
-        result,
-        data,
-        model=model,
-        guide=guide,
-        num_draws=20,
-        log_likelihood="sequence",
-        posterior_predictive=True,
-    )
+    tree = to_arviz(result, data, model=model, guide=guide, num_draws=20, log_likelihood="sequence")
     transition = tree["posterior"]["transition"].values
     assert (transition[..., 1, 0] == 0).all()
     np.testing.assert_allclose(transition.sum(-1), 1, rtol=1e-5)

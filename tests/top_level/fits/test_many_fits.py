@@ -64,14 +64,14 @@ def test_a_second_fit_compiles_nothing(method, module):
 @pytest.mark.filterwarnings("ignore:the draws have not converged")
 @pytest.mark.filterwarnings("ignore:the choices are separated")
 @pytest.mark.parametrize("method", SETTINGS)
-def test_hundreds_of_fits_keep_to_the_memory_of_the_first(method):
-    """300 fits by each sampler, of which about 140 exhausted the maps of a process; fewer by what never did."""
+def test_many_fits_keep_to_the_memory_of_the_first(method):
+    """100 fits by each sampler, about 140 of which once exhausted the maps of a process; fewer by what never did."""
 
     def used():
         statm = pathlib.Path("/proc/self/statm").read_text().split()
         return len(MAPS.read_text().splitlines()), int(statm[1]) * 4096 / 2**20
 
-    many = 300 if method in ("nuts", "px-da") else 40
+    many = 100 if method in ("nuts", "px-da") else 40
     for number in range(12):  # NUTS of choices has two programs, with a start from Laplace and without
         fit(method, number)
     maps, megabytes = used()

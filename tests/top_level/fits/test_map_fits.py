@@ -128,7 +128,7 @@ def test_code_of_a_model_is_made_once(items, monkeypatch):
     """It takes longer than a small fit."""
     made = []
     monkeypatch.setattr(fit_tasks, "as_code", lambda model: made.append(model) or "a_model")
-    model = ethogram.RoleHMM(1, ethogram.GaussianEmission(1))
+    model = ethogram.RoleHMM(2, ethogram.GaussianEmission(1))
     few = {name: items[name] for name in [*items][:3]}
     found = ethogram.map_fits(model, few, key=KEY, **SHORT)
     assert made == [model] and all("model = a_model" in fit.code for fit in found.values())
