@@ -4,27 +4,36 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import glob
 import os
 import secrets
+import shutil
 import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
-__all__ = ["refuse_place", "replacing", "whole_file"]
+__all__ = ["previous_of", "refuse_place", "remove_drafts", "replacing", "whole_file"]
+
+MOST = 50
+"""Characters of a name that its drafts keep."""
 
 
 @contextlib.contextmanager
-def replacing(path: str | os.PathLike[str], mode: str = "wb", **settings: Any) -> Iterator[IO[Any]]:
+def replacing(
+    path: str | os.PathLike[str], mode: str = "wb", *, keep: bool = False, **settings: Any
+) -> Iterator[IO[Any]]:
     """A file that takes the place of `path` when the block ends; after an error or Ctrl-C that is as it was.
 
-    A symbolic link stays one, and the new file has the permissions of the old one. Devices and pipes are written to.
+    File and folder are synced: after a loss of power the old file or the new one is there, whole. A symbolic link
+    stays one, and the new file has the permissions of the old one. Devices and pipes are written to.
 
     Parameters
     ----------
     path : of the file.
     mode : ``"wb"`` or ``"w"``; further settings are those of :func:`open`.
+    keep : whether the file that is replaced stays at :func:`previous_of`.
 
     Raises
     ------
@@ -37,7 +46,7 @@ def replacing(path: str | os.PathLike[str], mode: str = "wb", **settings: Any) -
         with open(place, mode, **settings) as file:
             yield file
         return
-    temporary = os.path.join(os.path.dirname(place), f".{secrets.token_hex(8)}.part")
+    temporary = _draft_of(place)
     try:
         before = stat.S_IMODE(os.stat(place).st_mode) if os.path.exists(place) else None
         opener = None if before is None else lambda name, flags: os.open(name, flags, before & 0o777)
@@ -48,7 +57,10 @@ def replacing(path: str | os.PathLike[str], mode: str = "wb", **settings: Any) -
             yield file
             file.flush()
             os.fsync(file.fileno())
+        if keep and before is not None:
+            _keep(place)
         os.replace(temporary, place)
+        _sync_folder(os.path.dirname(place))
     except OSError as error:
         if error.errno is None or error.filename not in (None, temporary):
             raise
@@ -56,6 +68,52 @@ def replacing(path: str | os.PathLike[str], mode: str = "wb", **settings: Any) -
     finally:
         with contextlib.suppress(OSError):  # it is gone where it was renamed
             os.unlink(temporary)
+
+
+def previous_of(path: str | os.PathLike[str]) -> str:
+    """Where the file before the newest one is kept."""
+    return f"{os.path.realpath(os.fsdecode(path))}.previous"
+
+
+def remove_drafts(path: str | os.PathLike[str]) -> None:
+    """Remove what writers of a file left behind that were killed; only for who alone writes it."""
+    folder, name = os.path.split(os.path.realpath(os.fsdecode(path)))
+    for draft in glob.glob(f".{glob.escape(name[:MOST])}.*.part", root_dir=folder):
+        with contextlib.suppress(OSError):
+            os.unlink(os.path.join(folder, draft))
+
+
+def _draft_of(place: str) -> str:
+    folder, name = os.path.split(place)
+    return os.path.join(folder, f".{name[:MOST]}.{secrets.token_hex(8)}.part")
+
+
+def _keep(place: str) -> None:
+    """Give a file a second name, that of the one before it; a full disk is no reason not to write the next."""
+    draft = _draft_of(place)
+    with contextlib.suppress(OSError):
+        try:
+            os.link(place, draft)
+        except OSError:  # a file system without links
+            shutil.copy2(place, draft)
+        os.replace(draft, previous_of(place))
+    with contextlib.suppress(OSError):  # two names of one file are not renamed to one another
+        os.unlink(draft)
+
+
+def _sync_folder(folder: str) -> None:
+    """Make a renaming last; where folders cannot be opened or synced, as on Windows, the system sees to it."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+    except OSError:
+        return
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
+    finally:
+        os.close(descriptor)
 
 
 @contextlib.contextmanager

@@ -11,9 +11,6 @@ from ethogram.inference.rewards.vi_steps import VIState
 
 __all__ = ["NodeFit", "Progress", "SearchState", "Settings", "node_fits"]
 
-WRITE_FREELY = 64 * 2**20
-"""Bytes of a checkpoint up to which it is written after every value; larger ones wait in proportion."""
-
 
 class Settings(NamedTuple):
     """Settings of a fit, as `fit_reward` describes them."""
@@ -43,9 +40,14 @@ class SearchState(NamedTuple):
     fits: list[NodeFit]
     running: VIState | None
 
+    @property
+    def done(self) -> int:
+        """Steps done."""
+        return sum(fit.steps for fit in self.fits) + (0 if self.running is None else self.running.steps)
+
 
 class Progress:
-    """Progress bar of a search, and its checkpoint, which is written after steps of a single fit, or after fits."""
+    """Progress bar of a search, and its checkpoint, which is written after steps."""
 
     def __init__(self, shown: bool, save: Callable[[SearchState], None], state: SearchState, single: bool):
         from tqdm import tqdm
@@ -72,8 +74,8 @@ class Progress:
         return running
 
     def after_step(self, state: VIState) -> None:
+        self._save(SearchState([*self.fits], state))
         if self.single:
-            self._save(SearchState([], state))
             self._advance(state.trace[-1])
 
     def after_fit(self, fit: NodeFit) -> None:
@@ -81,9 +83,7 @@ class Progress:
         if self.single:
             return
         self._advance(fit.elbo)
-        size = sum(np.asarray(x).nbytes for x in fit.q)
-        if len(self.fits) % (1 + len(self.fits) * size // WRITE_FREELY) == 0:
-            self._save(SearchState(self.fits, None))
+        self._save(SearchState([*self.fits], None))
 
     def _advance(self, elbo: float) -> None:
         self._bar.update()

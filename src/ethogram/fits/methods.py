@@ -102,6 +102,11 @@ def _optional(check: Check) -> Check:
     return lambda name, value: None if value is None else check(name, value)
 
 
+def _checkpoint(name: str, value: Any) -> None:
+    if value is not None:
+        check_path(value)
+
+
 def _mass_matrix(name: str, value: Any) -> None:
     for each in value.values() if isinstance(value, Mapping) else (value,):
         if (
@@ -139,7 +144,7 @@ REFRESH = _by_algorithm("num_steps", "restarts") | {  # the chains start after t
     "num_warmup": _count(1),
     "num_draws": _count(1),
     "num_chains": _count(1),
-    "checkpoint": _optional(lambda name, value: check_path(value)),
+    "checkpoint": _checkpoint,
 }
 IMITATION = _by_algorithm(
     "policy", "world", "expert", "rounds", "horizon", "deterministic", "evaluation_games", "fit_steps", "restarts",
@@ -152,6 +157,7 @@ SAMPLING = {
     "progress_bar": require_flag,
 }
 NUTS = SAMPLING | {
+    "checkpoint": _checkpoint,
     "kinetic_fn": _optional(_function),
     "step_size": _positive,
     "inverse_mass_matrix": _optional(_mass_matrix),
@@ -167,7 +173,7 @@ NUTS = SAMPLING | {
     "regularize_mass_matrix": require_flag,
 }
 LAPLACE = {"num_samples": _count(10), "progress_bar": require_flag}
-PXDA = SAMPLING | _by_algorithm("moves", "winner")
+PXDA = SAMPLING | {"checkpoint": _checkpoint} | _by_algorithm("moves", "winner")
 REWARD = _by_algorithm(
     "hyper", "start", "num_steps", "num_draws", "num_evaluations", "num_restarts", "tol", "checkpoint",
 )  # fmt: skip
@@ -330,7 +336,8 @@ def _chains(
     if (mass := kernel.get("inverse_mass_matrix")) is not None:
         kernel["inverse_mass_matrix"] = jax.tree.map(lambda each: np.asarray(each, float), mass)
     batch = model.entries(data).batch
-    return run_chains(key, model, batch, *counts, settings=kernel, starts=starts, non_centred=non_centred)
+    more = {"starts": starts, "non_centred": non_centred, "checkpoint": kernel.pop("checkpoint", None)}
+    return run_chains(key, model, batch, *counts, settings=kernel, **more)
 
 
 def _nuts_of_chains(key: Array, model: Any, data: Any, settings: Mapping[str, Any]) -> SampledPosterior:
