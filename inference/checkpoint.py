@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from ethogram.inference import storage
 from ethogram.models.arguments import warn_user
-from ethogram.models.whole_files import previous_of, refuse_place, remove_drafts
+from ethogram.models.whole_files import previous_of, refuse_place
 
 try:
     import fcntl
@@ -45,26 +45,24 @@ class Checkpoint:
     Parameters
     ----------
     path : of the file.
-    name, runs : of the argument and what goes on, in messages.
+    name : of the argument, in messages.
     write : writes a state, in place of :func:`storage.write` with the signature.
 
     Raises
     ------
     ValueError, TypeError : no file can be written there.
-    RuntimeError : another process has it; raised when the block begins.
+    BlockingIOError : another process has it; raised when the block begins.
     """
 
     def __init__(
         self,
         path: str | os.PathLike | None,
         name: str = "checkpoint",
-        runs: str = "the fit goes on",
         write: Callable[[Any], None] | None = None,
     ):
         if path is not None:
             check_path(path, name)
-        self.path, self._name, self._runs = path, name, runs
-        self._write = self._write_state if write is None else write
+        self.path, self._name, self._write = path, name, write
         self._signature, self._keep = "", True
         self._state, self._done, self._unsaved, self._due = None, 0, False, False
         self._last, self._next = time.monotonic(), 0.0  # when it was written, and may be again
@@ -74,12 +72,13 @@ class Checkpoint:
 
     def __enter__(self) -> Checkpoint:
         if self.path is not None:
-            with contextlib.ExitStack() as held:
-                held.enter_context(locked(self.path))
-                remove_drafts(self.path)
-                held.callback(self._restore_handlers)
-                self._take_handlers()
-                self._held = held.pop_all()
+            self._held.enter_context(locked(self.path))
+            in_main_thread = threading.current_thread() is threading.main_thread()
+            for number in (signal.SIGINT, signal.SIGTERM) if in_main_thread else ():
+                if (handler := signal.getsignal(number)) not in (signal.SIG_IGN, None):
+                    self._before[number] = handler
+                    self._held.callback(signal.signal, number, handler)
+                    signal.signal(number, self._note)
         return self
 
     def __exit__(self, kind: Any, *_: Any) -> None:
@@ -87,8 +86,7 @@ class Checkpoint:
             return
         self._writing = True
         with self._held:
-            if self._unsaved and self.write() and kind is KeyboardInterrupt:
-                self._say()
+            self.write(say=kind is KeyboardInterrupt)
         if self._asked and kind is not KeyboardInterrupt:
             signal.raise_signal(self._asked)
 
@@ -104,7 +102,7 @@ class Checkpoint:
         Parameters
         ----------
         signature : `storage.fingerprint` of model, data, key and settings.
-        kind : class of the state, one of `saved_classes` with the number of steps `done`.
+        kind : class of the state, one of `saved_classes`.
         check : of path and state, raises ValueError where the state does not fit.
         first : the first state.
         """
@@ -113,7 +111,19 @@ class Checkpoint:
         self._signature, shown = signature(), os.fspath(self.path)
         if not os.path.exists(self.path):
             return first()
-        content = self._content(shown)
+        try:
+            content = storage.read(shown)
+        except (OSError, ValueError) as error:
+            try:
+                content = storage.read(previous_of(shown))
+            except (OSError, ValueError):
+                raise ValueError(
+                    f"{error}; it is damaged, or of another version of ethogram: {CURE}"
+                ) from error
+            warn_user(
+                f"{error}; it is damaged, and the run goes on from the file before it, {previous_of(shown)}"
+            )
+            self._keep = False  # the damaged one does not take its place
         if not isinstance(content, dict) or not isinstance(content.get("state"), kind):
             raise ValueError(f"{shown} is not a checkpoint of this kind of fit: choose another file")
         if content.get("signature") != self._signature:
@@ -121,79 +131,44 @@ class Checkpoint:
         check(shown, content["state"])
         return content["state"]
 
-    def save(self, state: Any, done: int | None = None, due: bool = True) -> None:
+    def save(self, state: Any, done: int, due: bool = True) -> None:
         """Write the state after `done` steps where it is due or a minute has passed, or a signal came."""
         if self.path is None:
             return
-        self._state, self._done, self._unsaved = state, state.done if done is None else done, True
-        self._due = self._due or due
+        self._state, self._done, self._unsaved, self._due = state, done, True, self._due or due
         now = time.monotonic()
         if self._asked:
-            if self.write():
-                self._say()
+            self.write(say=True)
             self._hand_on()
         elif now >= self._next and (self._due or now >= self._last + SECONDS):
             self.write()
 
-    def write(self) -> bool:
-        """Write the latest state; False, with a warning, where that fails."""
+    def write(self, say: bool = False) -> None:
+        """Write the latest state, and say so; a warning where that fails."""
         if self.path is None or not self._unsaved:
-            return False
-        before, self._writing = self._writing, True
-        begin = time.monotonic()
+            return
+        begin, before, self._writing = time.monotonic(), self._writing, True
         try:
-            self._write(self._state)
+            if self._write is not None:
+                self._write(self._state)
+            else:
+                content = {"signature": self._signature, "state": self._state}
+                storage.write(self.path, content, keep=self._keep)
+                self._keep = True
         except (OSError, MemoryError) as error:
             self._next = time.monotonic() + SECONDS
-            warn_user(
-                f"the {self._name} was not written, and {self._runs}: {os.fspath(self.path)}: {error}; it is tried "
-                "again later"
-            )
-            return False
+            runs = "fit goes" if self._name == "checkpoint" else "episodes go"
+            place = f"{os.fspath(self.path)}: {error}; it is tried again later"
+            warn_user(f"the {self._name} was not written, and the {runs} on: {place}")
+            return
         finally:
             self._writing = before
         self._unsaved, self._due, self._last = False, False, time.monotonic()
         self._next = self._last + SHARE * (self._last - begin)
-        return True
+        if say:
+            from tqdm.auto import tqdm
 
-    def _write_state(self, state: Any) -> None:
-        content = {"signature": self._signature, "state": state}
-        storage.write(self.path, content, keep=self._keep)  # type: ignore[arg-type]
-        self._keep = True
-
-    def _content(self, shown: str) -> Any:
-        """What the newest file has, or where that is damaged the one before it."""
-        try:
-            return storage.read(shown)
-        except (OSError, ValueError) as error:
-            previous = previous_of(shown)
-            try:
-                content = storage.read(previous)
-            except (OSError, ValueError):
-                raise ValueError(
-                    f"{error}; it is damaged, or of another version of ethogram: {CURE}"
-                ) from error
-            warn_user(f"{error}; it is damaged, and the run goes on from the file before it, {previous}")
-            self._keep = False  # the damaged one does not take its place
-            return content
-
-    def _say(self) -> None:
-        from tqdm.auto import tqdm
-
-        tqdm.write(f"{self.path}: saved at step {self._done}; the same call goes on", file=sys.stderr)
-
-    def _take_handlers(self) -> None:
-        if threading.current_thread() is not threading.main_thread():
-            return
-        for number in (signal.SIGINT, signal.SIGTERM):
-            handler = signal.getsignal(number)
-            if handler not in (signal.SIG_IGN, None):
-                self._before[number] = handler
-                signal.signal(number, self._note)
-
-    def _restore_handlers(self) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
+            tqdm.write(f"{self.path}: saved at step {self._done}; the same call goes on", file=sys.stderr)
 
     def _note(self, number: int, frame: Any) -> None:
         """Handler of signals; a second SIGINT is for a block that takes too long, a second SIGTERM is common."""
@@ -221,7 +196,7 @@ def locked(path: str | os.PathLike) -> Iterator[None]:
 
     Raises
     ------
-    RuntimeError : another process has it; names the process, its host and since when.
+    BlockingIOError : another process has it; names the process, its host and since when.
     """
     lock = f"{os.path.realpath(path)}.lock"
     while True:
@@ -236,7 +211,7 @@ def locked(path: str | os.PathLike) -> Iterator[None]:
         except (BlockingIOError, PermissionError):
             holder = os.read(descriptor, 1000).decode(errors="replace") or "another process"
             os.close(descriptor)
-            raise RuntimeError(
+            raise BlockingIOError(
                 f"{os.fspath(path)} is in use by {holder}: wait until that ends, or end it, or give another path"
             ) from None
         except OSError:
@@ -245,8 +220,10 @@ def locked(path: str | os.PathLike) -> Iterator[None]:
     try:
         with contextlib.suppress(OSError):  # a full disk
             os.ftruncate(descriptor, 0)
-            since = time.strftime("%Y-%m-%d %H:%M:%S")
-            os.write(descriptor, f"process {os.getpid()} on {socket.gethostname()} since {since}".encode())
+            holder = (
+                f"process {os.getpid()} on {socket.gethostname()} since {time.strftime('%Y-%m-%d %H:%M:%S')}"
+            )
+            os.write(descriptor, holder.encode())
         yield
     finally:
         with contextlib.suppress(OSError):

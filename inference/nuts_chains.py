@@ -104,7 +104,8 @@ def run_chains(
         return ChainsState(0, jax.tree.leaves(begun), {}, {})
 
     def own_signature():
-        given = [_in_words(settings), num_warmup, num_chains, list(non_centred)]
+        named = jax.tree.map(_in_words, dict(settings))
+        given = [named, num_warmup, num_chains, list(non_centred)]
         return storage.fingerprint(jax.random.key_data(key), model, data, starts, given)
 
     def check(name, state):
@@ -119,7 +120,7 @@ def run_chains(
             kernel_state = jax.tree.unflatten(jax.tree.structure(begun), state.leaves)
             kernel_state, drawn = _advance(*sampled, kernel_state, _stages(num_warmup, state.done))
             state = state.after_block(jax.tree.leaves(kernel_state), drawn, num_warmup)
-            store.save(state)
+            store.save(state, state.done)
             bar.update(min(BLOCK, total - state.done + BLOCK))
     sites, statistics = jax.tree.map(lambda x: x[:, :num_draws], (state.sites, state.statistics))
     for name in non_centred:
@@ -142,15 +143,10 @@ def _check_saved(name: str, state: ChainsState, like: Any, drawn: Any, num_warmu
         raise ValueError(f"{name} is damaged: its draws or states do not agree; {CURE}")
 
 
-def _in_words(settings: Any) -> Any:
-    """Settings with names in place of functions, to be compared with those of a checkpoint."""
-    if isinstance(settings, functools.partial):
-        return [_in_words(settings.func), _in_words([*settings.args]), _in_words(settings.keywords)]
-    if isinstance(settings, dict):
-        return {str(name): _in_words(value) for name, value in settings.items()}
-    if isinstance(settings, list | tuple):
-        return [_in_words(value) for value in settings]
-    return getattr(settings, "__qualname__", settings)
+def _in_words(leaf: Any) -> Any:
+    """A setting with names in place of functions."""
+    parts = isinstance(leaf, functools.partial) and [leaf.func.__qualname__, list(leaf.args), leaf.keywords]
+    return parts or getattr(leaf, "__qualname__", leaf)
 
 
 def _without_constants(settings: Mapping[str, Any]) -> tuple[list[Any], tuple[Any, ...]]:

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import glob
 import os
 import secrets
-import shutil
 import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
-__all__ = ["previous_of", "refuse_place", "remove_drafts", "replacing", "whole_file"]
-
-MOST = 50
-"""Characters of a name that its drafts keep."""
+__all__ = ["previous_of", "refuse_place", "replacing", "whole_file"]
 
 
 @contextlib.contextmanager
@@ -33,7 +28,7 @@ def replacing(
     ----------
     path : of the file.
     mode : ``"wb"`` or ``"w"``; further settings are those of :func:`open`.
-    keep : whether the file that is replaced stays at :func:`previous_of`.
+    keep : whether the file that is replaced stays at :func:`previous_of`; only for a single writer.
 
     Raises
     ------
@@ -46,11 +41,12 @@ def replacing(
         with open(place, mode, **settings) as file:
             yield file
         return
-    temporary = _draft_of(place)
+    folder, name = os.path.split(place)
+    temporary = os.path.join(folder, f".{name if keep else secrets.token_hex(8)}.part")
     try:
         before = stat.S_IMODE(os.stat(place).st_mode) if os.path.exists(place) else None
         opener = None if before is None else lambda name, flags: os.open(name, flags, before & 0o777)
-        with open(temporary, mode.replace("w", "x"), opener=opener, **settings) as file:
+        with open(temporary, mode if keep else mode.replace("w", "x"), opener=opener, **settings) as file:
             if before is not None:
                 with contextlib.suppress(OSError):  # some network folders have no permissions
                     os.chmod(temporary, before)
@@ -60,7 +56,7 @@ def replacing(
         if keep and before is not None:
             _keep(place)
         os.replace(temporary, place)
-        _sync_folder(os.path.dirname(place))
+        _sync_folder(folder)
     except OSError as error:
         if error.errno is None or error.filename not in (None, temporary):
             raise
@@ -75,45 +71,25 @@ def previous_of(path: str | os.PathLike[str]) -> str:
     return f"{os.path.realpath(os.fsdecode(path))}.previous"
 
 
-def remove_drafts(path: str | os.PathLike[str]) -> None:
-    """Remove what writers of a file left behind that were killed; only for who alone writes it."""
-    folder, name = os.path.split(os.path.realpath(os.fsdecode(path)))
-    for draft in glob.glob(f".{glob.escape(name[:MOST])}.*.part", root_dir=folder):
-        with contextlib.suppress(OSError):
-            os.unlink(os.path.join(folder, draft))
-
-
-def _draft_of(place: str) -> str:
-    folder, name = os.path.split(place)
-    return os.path.join(folder, f".{name[:MOST]}.{secrets.token_hex(8)}.part")
-
-
 def _keep(place: str) -> None:
-    """Give a file a second name, that of the one before it; a full disk is no reason not to write the next."""
-    draft = _draft_of(place)
+    """Give a file a second name; where that cannot be, such as on file systems without links, it has none."""
     with contextlib.suppress(OSError):
-        try:
-            os.link(place, draft)
-        except OSError:  # a file system without links
-            shutil.copy2(place, draft)
-        os.replace(draft, previous_of(place))
-    with contextlib.suppress(OSError):  # two names of one file are not renamed to one another
-        os.unlink(draft)
+        os.unlink(previous_of(place))
+    with contextlib.suppress(OSError):
+        os.link(place, previous_of(place))
 
 
 def _sync_folder(folder: str) -> None:
-    """Make a renaming last; where folders cannot be opened or synced, as on Windows, the system sees to it."""
-    try:
+    """Make a renaming last, where the system syncs folders."""
+    with contextlib.suppress(PermissionError):  # Windows opens none
         descriptor = os.open(folder, os.O_RDONLY)
-    except OSError:
-        return
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
-            raise
-    finally:
-        os.close(descriptor)
+        try:
+            os.fsync(descriptor)
+        except OSError as error:
+            if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+                raise
+        finally:
+            os.close(descriptor)
 
 
 @contextlib.contextmanager

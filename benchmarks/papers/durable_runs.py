@@ -1,9 +1,9 @@
 """Long runs that are killed at random moments go on to the bits of a whole run, and faults of a disk lose nothing.
 
-Each kind of run is a process that is killed (SIGKILL) at a uniform moment of the time of a whole run, and called
-again until it ends; its result is compared with that of a run without a checkpoint. A write of a checkpoint is killed
-before each of its system calls and at bytes of its file, and each of them fails once: what is read afterwards is the
-state before or the one that was written, and the next write succeeds.
+Each kind of run is a process that is killed (SIGKILL) at a uniform moment after its first write, and called again until
+it ends; its result, and that of a run with a checkpoint that is not killed, are compared with that without one. A write
+of a checkpoint is killed before each of its system calls and at bytes of its file, and each of them fails once: what is
+read afterwards is the state before or the one that was written, and the next write succeeds.
 """
 
 from __future__ import annotations
@@ -15,10 +15,12 @@ import multiprocessing
 import os
 import resource
 import signal
+import sys
 import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -37,9 +39,8 @@ from ethogram.inference import checkpoint
 from ethogram.inference.imitation import Scenes, imitate_motion
 from ethogram.inference.nuts_chains import ChainsState
 from ethogram.inference.planning import RandomPolicy, play_episodes
-from ethogram.models.whole_files import previous_of
 
-__all__ = ["FAULTS", "KINDS", "kill_rows", "measure", "write_rows"]
+__all__ = ["FAULTS", "KINDS", "kill_row", "measure", "write_rows"]
 
 KILLS, KILLS_QUICK = 20, 2
 """Kills of each kind of run."""
@@ -68,7 +69,7 @@ def of_fit(model: Any, data: Any, method: str, path: Any, **settings: Any) -> An
 
 def cavi(path: Any) -> Any:
     """Coordinate ascent of several restarts."""
-    return of_fit(*roles(), "cavi", path, num_steps=300, tol=0, checkpoint_every=10)
+    return of_fit(*roles(), "cavi", path, num_steps=3000, tol=0, restarts=2, checkpoint_every=10)
 
 
 def svi(path: Any) -> Any:
@@ -78,9 +79,12 @@ def svi(path: Any) -> Any:
 
 def edits(path: Any) -> Any:
     """The search for the number of intents."""
-    model = ethogram.AgentMarkov(6, 6, 3)
-    data = model.simulate(jax.random.key(0), num_agents=4, length=80).data
-    return of_fit(model, data, "cavi", path, num_steps=600, restarts=3, checkpoint_every=10)
+    random = np.random.default_rng(0)
+    states, actions = random.integers(3, size=(6, 60)), random.integers(2, size=(6, 60))
+    data = ethogram.Trajectories.from_list(states=states.tolist(), actions=actions.tolist())
+    return of_fit(
+        ethogram.AgentMarkov(3, 2, 4), data, "cavi", path, num_steps=600, restarts=3, checkpoint_every=10
+    )
 
 
 def decisions() -> tuple[Any, Any]:
@@ -99,7 +103,7 @@ def nuts(path: Any) -> Any:
 
 def px_da(path: Any) -> Any:
     """Chains of PX-DA."""
-    return of_fit(*decisions(), "px-da", path, num_warmup=1000, num_samples=20_000, num_chains=2)
+    return of_fit(*decisions(), "px-da", path, num_warmup=500, num_samples=4000, num_chains=2)
 
 
 def reward(**priors: Any) -> Any:
@@ -151,7 +155,7 @@ def motion(path: Any) -> Any:
     scenes = Scenes(random.normal(size=(6, 14, 3, 2)), random.normal(size=(6, 14, 3, 2)), np.full(6, 14))
     found = imitate_motion(
         jax.random.key(0), None, scenes, roles="shuffled", horizons=(1, 2, 3, 4), features=motion_features,
-        num_steps=10, num_units=4, checkpoint=path, **QUIET,
+        num_steps=150, num_units=4, checkpoint=path, **QUIET,
     )  # fmt: skip
     return [found.parameters, found.loss]
 
@@ -179,7 +183,7 @@ def episodes(path: Any) -> Any:
     """Episodes of a random policy."""
     problem = sysadmin(4, horizon=100)
     policy = RandomPolicy(jax.random.key(0), problem)
-    found = play_episodes(FluentWorld(problem), policy, 60, record=path, **QUIET)
+    found = play_episodes(FluentWorld(problem), policy, 200, record=path, **QUIET)
     return [found.returns, [*found.rewards]]
 
 
@@ -193,6 +197,7 @@ KINDS: dict[str, Callable[[Any], Any]] = {
 def _work(kind: str, path: Path | None, out: Path, cache: str) -> None:
     """A run in a process of its own, and its result."""
     warnings.simplefilter("ignore")
+    jax.config.update("jax_disable_most_optimizations", True)  # which compiles faster
     jax.config.update("jax_compilation_cache_dir", cache)
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
     arrays = [np.asarray(x) for x in jax.tree.leaves(KINDS[kind](path))]
@@ -206,40 +211,58 @@ def _same(one: Path, other: Path) -> bool:
         )
 
 
-def kill_rows(kind: str, kills: int, seed: int) -> Iterator[report.Row]:
+def _written(path: Path) -> Any:
+    """What changes with each write of a run; None before the first."""
+    files = [path, *path.parent.glob(f"{path.name}.[0-9]*"), *path.glob("*.ethogram")]
+    return [(file.name, file.stat().st_mtime_ns) for file in files if file.is_file()] or None
+
+
+def _wait_for_write(process: Any, path: Path) -> None:
+    """Until a run has written something new, or has ended."""
+    before = _written(path)
+    while process.exitcode is None and _written(path) == before:
+        process.join(0.02)
+
+
+def kill_row(kind: str, kills: int, seed: int) -> report.Row:
     """The row of a kind of run, after so many kills."""
-    fork = multiprocessing.get_context("fork")  # nothing has started JAX's threads here
+    server = multiprocessing.get_context("forkserver")  # which imports once
     random = np.random.default_rng(seed)
     with tempfile.TemporaryDirectory() as folder:
         place, cache = Path(folder), f"{folder}/cache"
 
-        def start(path: Path | None, out: Path) -> Any:
-            process = fork.Process(target=_work, args=(kind, path, out, cache))
+        def start(path: Path | None, out: str) -> Any:
+            process = server.Process(target=_work, args=(kind, path, place / out, cache))
             process.start()
             return process
 
-        for _ in range(2):  # the first compiles
-            begin = time.perf_counter()
-            start(None, place / "whole.npz").join()
-            seconds = time.perf_counter() - begin
-        done, ended, same, failed = 0, 0, 0, 0
-        while done < kills or not ended:
-            out = place / f"{ended}.npz"
-            process = start(place / f"run{ended}", out)
-            process.join(random.uniform(0, seconds) if done < kills else None)
+        start(None, "whole.npz").join()
+        process = start(place / "watched", "0.npz")
+        _wait_for_write(process, place / "watched")
+        begin = time.perf_counter()
+        process.join()
+        seconds = time.perf_counter() - begin
+        done, failed, ended, same = 0, 0, 1, int(_same(place / "0.npz", place / "whole.npz"))
+        while not failed and (done < kills or ended == 1):
+            path, out = place / f"run{ended}", f"{ended}.npz"
+            process = start(path, out)
+            if done < kills:
+                _wait_for_write(process, path)
+                process.join(random.uniform(0, seconds))
+            else:
+                process.join()
             if process.exitcode is None:
                 process.kill()
                 process.join()
                 done += 1
-            elif process.exitcode != 0:
-                failed += 1
-                break
+            elif process.exitcode == 0:
+                same, ended = same + _same(place / out, place / "whole.npz"), ended + 1
             else:
-                same, ended = same + _same(out, place / "whole.npz"), ended + 1
-        yield {
+                failed += 1
+        return {
             "run": kind, "kills": done, "resumed": ended, "to the bit": same, "failed": failed,
-            "seconds of a whole run": round(seconds, 1), "target": "all to the bit",
-            "reached": same == ended and not failed, "correct": same == ended and not failed,
+            "target": "all to the bit", "reached": same == ended and not failed,
+            "correct": same == ended and not failed, "seconds after the first write": round(seconds, 1),
         }  # fmt: skip
 
 
@@ -296,7 +319,7 @@ def _one_write(path: Path, kind: str, at: int, kill: bool) -> None:
     store, done = _store(path)
     fault = (lambda: os.kill(os.getpid(), signal.SIGKILL)) if kill else _full
     with _limited(at, kill) if kind == "write" else _failing(kind, at, fault):
-        store.save(_state(done + 1))
+        store.save(_state(done + 1), done + 1)
     store.__exit__(None)  # which tries again
 
 
@@ -314,14 +337,14 @@ def write_rows(num_bytes: int, seed: int) -> Iterator[report.Row]:
                     path = Path(folder) / "run"
                     for number in (1, 2):
                         store, _ = _store(path)
-                        store.save(_state(number))
+                        store.save(_state(number), number)
                         store.__exit__(None)
                     process = fork.Process(target=_one_write, args=(path, kind, at, kill))
                     process.start()
                     process.join()
                     store, done = _store(path)
-                    kept += done in ((2, 3) if kill else (3,)) and os.path.exists(previous_of(path))
-                    store.save(_state(done + 1))
+                    kept += done in ((2, 3) if kill else (3,))
+                    store.save(_state(done + 1), done + 1)
                     store.__exit__(None)
                     store, after = _store(path)
                     store.__exit__(None)
@@ -336,15 +359,19 @@ def write_rows(num_bytes: int, seed: int) -> Iterator[report.Row]:
 def measure(settings: argparse.Namespace) -> list[report.Row]:
     """One row per system call of a write, and per kind of run."""
     rows = [*write_rows(8 if settings.quick else 100, settings.seed)]
-    kinds, kills = (QUICK, KILLS_QUICK) if settings.quick else (settings.kinds or KINDS, settings.kills)
-    for kind in kinds:
-        rows += kill_rows(kind, kills, settings.seed)
+    kinds, kills = (QUICK, KILLS_QUICK) if settings.quick else (settings.kinds or [*KINDS], settings.kills)
+    with ThreadPoolExecutor(settings.workers) as pool:
+        waiting = [pool.submit(kill_row, kind, kills, settings.seed) for kind in kinds]
+        for one in waiting:
+            rows.append(one.result())
+            print(rows[-1], file=sys.stderr)
     return rows
 
 
 def _options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kinds", nargs="+", choices=[*KINDS], help="kinds of runs; all by default")
     parser.add_argument("--kills", type=int, default=KILLS, help="kills of each kind")
+    parser.add_argument("--workers", type=int, default=1, help="kinds at a time")
 
 
 if __name__ == "__main__":

@@ -84,30 +84,25 @@ def sample_px_da(
         state = jax.tree.map(lambda x: np.broadcast_to(x, (num_chains, *x.shape)), state)
         state = state._replace(rng_key=keys, problem=one.problem)
     static = tuple(sorted(settings.items()))
-    problem, total = state.problem, num_warmup + num_samples
+    carry, total = (state, population, key_population), num_warmup + num_samples
 
     def signature() -> str:
         return storage.fingerprint(
             jax.random.key_data(key), model, checked, [*static], num_warmup, num_chains
         )
 
-    def parts(carry: Any) -> list[Any]:
-        return jax.tree.leaves((carry[0]._replace(problem=None), *carry[1:]))
-
-    begun = (state._replace(problem=None), population, key_population)
     with (
         Checkpoint(checkpoint) as store,
         tqdm(total=total, disable=not progress_bar, desc="px-da", delay=2.0) as bar,
     ):
-        run = store.resumed(
-            signature, ChainsState, lambda *_: None, lambda: ChainsState(0, parts(begun), {}, {})
-        )
+        first = ChainsState(0, jax.tree.leaves(carry), {}, {})
+        run = store.resumed(signature, ChainsState, lambda *_: None, lambda: first)
         bar.update(min(run.done, total))
         while run.done < total:
-            state, *rest = jax.tree.unflatten(jax.tree.structure(begun), run.leaves)
-            carry, drawn = _advance(model, bare, (state._replace(problem=problem), *rest), static)
-            run = run.after_block(parts(carry), (drawn, {}), num_warmup)
-            store.save(run)
+            carry = jax.tree.unflatten(jax.tree.structure(carry), run.leaves)
+            carry, drawn = _advance(model, bare, carry, static)
+            run = run.after_block(jax.tree.leaves(carry), (drawn, {}), num_warmup)
+            store.save(run, run.done)
             bar.update(min(BLOCK, total - run.done + BLOCK))
     sites = {name: site[:, :num_samples] for name, site in run.sites.items()}
     if "kappa" in sites:

@@ -134,8 +134,6 @@ class ConjugateSVI:
         ValueError, TypeError
             For invalid arguments or data, data without an observed step, a checkpoint of another model, data or
             settings, and data to which every restart assigns probability zero.
-        RuntimeError
-            If another process has the checkpoint.
         """
         from tqdm.auto import tqdm
 

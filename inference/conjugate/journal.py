@@ -27,11 +27,6 @@ class Pages(NamedTuple):
     finished: list[list[Any]]
     running: Any
 
-    @property
-    def done(self) -> int:
-        """Steps done."""
-        return self.steps
-
 
 class Journal:
     """Outcomes of calls, kept in a checkpoint.
@@ -70,7 +65,7 @@ class Journal:
         if not self.closed:  # in one assignment, between which and others a search may be interrupted
             finished = [*finished[:depth], [*finished[depth], outcome]]
             self.pages = self.pages._replace(finished=finished, running=None)
-            self._checkpoint.save(self.pages, due=False)
+            self._checkpoint.save(self.pages, self.pages.steps, due=False)
         return outcome
 
     def advance(self, running: Any, steps: int, evaluated: list[int], traces: list[Any]) -> None:
@@ -84,11 +79,11 @@ class Journal:
         )
         if not self.closed:
             due, self._saved = steps // self.every > self._saved, steps // self.every
-            self._checkpoint.save(self.pages, due=due)
+            self._checkpoint.save(self.pages, steps, due)
 
     def close(self) -> None:
         """Keep nothing more: what comes later belongs to this run alone, not to a longer one."""
         if not self.closed:
-            self._checkpoint.save(self.pages)
+            self._checkpoint.save(self.pages, self.pages.steps)
         self.closed = True
         self.pages = self.pages._replace(running=None)

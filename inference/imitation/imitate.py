@@ -210,7 +210,7 @@ def imitate(
             store.resumed(signature, ImitationState, refuse, first),
             partial(_one_round, run),
             rounds,
-            lambda state: store.save(state._replace(policies=())),
+            lambda state: store.save(state._replace(policies=()), state.done),
             lambda state: f"failure {state.curves['failure'][-1]:.1%}, {state.curves['steps'][-1]:.1f} steps",
             progress_bar,
         )

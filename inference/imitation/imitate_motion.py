@@ -212,7 +212,7 @@ def imitate_motion(
             store.resumed(signature, MotionState, refuse, first),
             partial(_one_stage, run),
             len(steps),
-            store.save,
+            lambda state: store.save(state, state.done),
             lambda state: f"horizon {state.horizons[-1]}, {np.sqrt(state.loss[-1, -1]):.2f} m",
             progress_bar,
         )

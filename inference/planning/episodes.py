@@ -72,7 +72,7 @@ def play_episodes(
     ------
     TypeError, ValueError : the record is of other settings or another seed, or cannot be read or written; or the
         environment gives a state that is not by name, or a reward that is not finite.
-    RuntimeError : another process has the record.
+    BlockingIOError : another process has the record.
     """
     from tqdm.auto import tqdm
 
@@ -90,7 +90,7 @@ def play_episodes(
     given = _as_json({"seed": seed, **(settings or {})})
     file = None if record is None else _Record(record, given)
     with (
-        Checkpoint(record, "record", "the episodes go on", None if file is None else file.add) as store,
+        Checkpoint(record, "record", None if file is None else file.add) as store,
         tqdm(total=num_episodes, disable=not progress_bar, delay=2.0) as bar,
     ):
         done = [] if file is None else file.read()

@@ -329,7 +329,7 @@ def initial_hypers(
     everything = np.arange(len(joined))
     rough = settings._replace(num_steps=2 * MIN_KEPT, tol=1.0)
     fixed = _base_draws(key_fixed, model, counts, settings)
-    with Progress(False, lambda state: None, SearchState([], None), single=False) as progress:
+    with Progress(False, lambda *_: None, SearchState([], None), single=False) as progress:
         fit_at = _fits_at(key_steps, model, counts, (joined, first.q), fixed, everything, rough, progress)
 
         def moved(fit, place):

@@ -40,16 +40,13 @@ class SearchState(NamedTuple):
     fits: list[NodeFit]
     running: VIState | None
 
-    @property
-    def done(self) -> int:
-        """Steps done."""
-        return sum(fit.steps for fit in self.fits) + (0 if self.running is None else self.running.steps)
-
 
 class Progress:
     """Progress bar of a search, and its checkpoint, which is written after steps."""
 
-    def __init__(self, shown: bool, save: Callable[[SearchState], None], state: SearchState, single: bool):
+    def __init__(
+        self, shown: bool, save: Callable[[SearchState, int], None], state: SearchState, single: bool
+    ):
         from tqdm import tqdm
 
         self.fits, self.single, self._save, self._running = list(state.fits), single, save, state.running
@@ -74,7 +71,7 @@ class Progress:
         return running
 
     def after_step(self, state: VIState) -> None:
-        self._save(SearchState([*self.fits], state))
+        self._save(SearchState([*self.fits], state), self.steps + state.steps)
         if self.single:
             self._advance(state.trace[-1])
 
@@ -83,7 +80,7 @@ class Progress:
         if self.single:
             return
         self._advance(fit.elbo)
-        self._save(SearchState([*self.fits], None))
+        self._save(SearchState([*self.fits], None), self.steps)
 
     def _advance(self, elbo: float) -> None:
         self._bar.update()

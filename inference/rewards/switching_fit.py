@@ -111,11 +111,6 @@ class SwitchingState(NamedTuple):
     starts: list[VIState]
     search: SearchState
 
-    @property
-    def done(self) -> int:
-        """Steps done."""
-        return sum(one.steps for one in self.starts) + self.search.done
-
 
 class SwitchingTask(NamedTuple):
     """Model, data and settings of a search."""
@@ -303,8 +298,8 @@ def _fit(
         first = best if place is log_hyper else None
         return task.maximize(place, q, first if state is None else state, callback, settings.num_steps)
 
-    def save_search(search: SearchState) -> None:
-        store.save(SwitchingState(starts, search))
+    def save_search(search: SearchState, done: int) -> None:
+        store.save(SwitchingState(starts, search), done)
 
     with Progress(progress_bar, save_search, state.search, single=held) as progress:
         first = (log_hyper, best.q)
@@ -337,7 +332,7 @@ def screened(
     task: SwitchingTask,
     log_hyper: np.ndarray,
     state: SwitchingState,
-    save: Callable[[SwitchingState], None],
+    save: Callable[[SwitchingState, int], None],
 ) -> list[VIState]:
     """States of all starts after some steps; those of a checkpoint go on. A single start takes none here."""
     found: list[VIState] = []
@@ -345,7 +340,7 @@ def screened(
     for number in range(1 + task.settings.num_restarts):
 
         def save_start(one: VIState, before: tuple[VIState, ...] = tuple(found)) -> None:
-            save(SwitchingState([*before, one], state.search))
+            save(SwitchingState([*before, one], state.search), one.steps)
 
         known = state.starts[number] if number < len(state.starts) else None
         q = None if known else first_q(jax.random.fold_in(key, number), number, task, log_hyper)

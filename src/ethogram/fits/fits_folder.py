@@ -17,7 +17,7 @@ from ethogram.fits.task_types import Failure
 from ethogram.inference import storage
 from ethogram.inference.checkpoint import locked
 from ethogram.models.arguments import warn_user
-from ethogram.models.whole_files import previous_of, replacing
+from ethogram.models.whole_files import replacing
 
 __all__ = ["FitsFolder"]
 
@@ -42,25 +42,15 @@ class FitsFolder:
     def __init__(self, path: str | os.PathLike) -> None:
         self.path = Path(os.fsdecode(path))
         self.call, self.data = "", dict[str, str]()
-        self._waiting: dict[str, tuple[bytes | Failure, tuple[str, ...]]] = {}
+        self._waiting = dict[Path, bytes]()  # what could not be written
         if (self.path / PLAN).exists():
             try:
-                self._read_plan(self.path / PLAN)
-            except ValueError as error:
-                try:
-                    self._read_plan(Path(previous_of(self.path / PLAN)))
-                except (OSError, ValueError):
-                    raise error from None
-                warn_user(f"{error}; it is damaged, and that before it is read")
-
-    def _read_plan(self, path: Path) -> None:
-        try:
-            plan = json.loads(path.read_text())
-            if plan["format"] != FORMAT:
-                raise ValueError(f"its format is {plan['format']!r}, not {FORMAT!r}")
-            self.call, self.data = plan["call"], plan["data"]
-        except (ValueError, KeyError, TypeError) as error:
-            raise ValueError(f"{path} cannot be read: {error}") from error
+                plan = json.loads((self.path / PLAN).read_text())
+                if plan["format"] != FORMAT:
+                    raise ValueError(f"its format is {plan['format']!r}, not {FORMAT!r}")
+                self.call, self.data = plan["call"], plan["data"]
+            except (ValueError, KeyError, TypeError) as error:
+                raise ValueError(f"{self.path / PLAN} cannot be read: {error}") from error
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
@@ -73,10 +63,6 @@ class FitsFolder:
                 raise
             finally:
                 self._write_waiting()
-                if self._waiting:
-                    warn_user(
-                        f"{len(self._waiting)} results are in memory alone: {self.path} could not be written"
-                    )
 
     def begin(self, call: str, data: Mapping[str, str]) -> None:
         """Note what will be done; a ValueError where the folder has fits of another call, or of other data."""
@@ -104,7 +90,7 @@ class FitsFolder:
         if known == self.data:
             return
         self.call, self.data = call, known
-        with locked(self.path / PLAN), replacing(self.path / PLAN, "w", keep=True) as file:
+        with locked(self.path / PLAN), replacing(self.path / PLAN, "w") as file:
             json.dump({"format": FORMAT, "call": self.call, "data": self.data}, file, indent=0)
 
     def file_of(self, name: str, ending: str = "ethogram") -> Path:
@@ -114,47 +100,44 @@ class FitsFolder:
 
     def write(self, name: str, result: bytes | Failure, said: Sequence[str]) -> None:
         """Write the packed result of an item, or its failure, which a later result replaces."""
-        self._waiting[name] = result, tuple(said)
+        path = self.file_of(name, "failure" if isinstance(result, Failure) else "ethogram")
+        if isinstance(result, Failure):
+            result = json.dumps(result._asdict() | {"warnings": list(said)}).encode()
+        self._waiting[path] = result
         self._write_waiting()
 
     def _write_waiting(self) -> None:
-        """Write all results that are in memory, until one cannot be written."""
+        """Write all that is in memory, until something cannot be written."""
         try:
-            for name, (result, said) in [*self._waiting.items()]:
-                failed = self.file_of(name, "failure")
-                if isinstance(result, Failure):
-                    with replacing(failed, "w") as file:
-                        json.dump(result._asdict() | {"warnings": list(said)}, file)
-                else:
-                    with replacing(self.file_of(name)) as whole:
-                        whole.write(result)
-                    failed.unlink(missing_ok=True)
-                del self._waiting[name]
+            for path, content in [*self._waiting.items()]:
+                with replacing(path) as file:
+                    file.write(content)
+                del self._waiting[path]
+                if path.suffix == ".ethogram":
+                    path.with_suffix(".failure").unlink(missing_ok=True)
         except OSError as error:
-            warn_user(
-                f"the result of {name!r} was not written, and the fits go on: {error}; it is tried again later"
-            )
+            warn_user(f"a result was not written, and the fits go on: {error}; it is tried again later")
+
+    def _exists(self, path: Path) -> bool:
+        return path in self._waiting or path.exists()
+
+    def _content(self, path: Path) -> bytes:
+        return self._waiting[path] if path in self._waiting else path.read_bytes()
 
     def finished(self, name: str) -> bool:
         """Whether the result of an item is there."""
-        if name in self._waiting:
-            return isinstance(self._waiting[name][0], bytes)
-        return name in self.data and self.file_of(name).exists()
+        return name in self.data and self._exists(self.file_of(name))
 
     def failed(self, name: str) -> bool:
         """Whether an item has failed, and no later try has succeeded."""
-        there = name in self._waiting or self.file_of(name, "failure").exists()
-        return name in self.data and there and not self.finished(name)
+        return name in self.data and not self.finished(name) and self._exists(self.file_of(name, "failure"))
 
     def read(self, name: str) -> tuple[Any, tuple[str, ...]]:
         """The result of an item, or its failure, and its warnings; a KeyError where neither is there."""
-        if name in self._waiting:
-            result, said = self._waiting[name]
-            return unpacked(result, name) if isinstance(result, bytes) else (result, said)
         if self.finished(name):
             path = self.file_of(name)
-            return unpacked(path.read_bytes(), str(path))
+            return unpacked(self._content(path), str(path))
         if not self.failed(name):
             raise KeyError(name)
-        found = json.loads(self.file_of(name, "failure").read_text())
+        found = json.loads(self._content(self.file_of(name, "failure")))
         return Failure(*(found[field] for field in Failure._fields)), tuple(found["warnings"])

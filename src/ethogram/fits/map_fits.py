@@ -94,7 +94,7 @@ def map_fits(
     Raises
     ------
     TypeError, ValueError : the model, a setting or the executor is none; `out` has fits of another call or other data.
-    RuntimeError : another process writes to `out`.
+    BlockingIOError : another process writes to `out`.
 
     Warns
     -----

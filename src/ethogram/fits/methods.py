@@ -102,11 +102,6 @@ def _optional(check: Check) -> Check:
     return lambda name, value: None if value is None else check(name, value)
 
 
-def _checkpoint(name: str, value: Any) -> None:
-    if value is not None:
-        check_path(value)
-
-
 def _mass_matrix(name: str, value: Any) -> None:
     for each in value.values() if isinstance(value, Mapping) else (value,):
         if (
@@ -144,7 +139,7 @@ REFRESH = _by_algorithm("num_steps", "restarts") | {  # the chains start after t
     "num_warmup": _count(1),
     "num_draws": _count(1),
     "num_chains": _count(1),
-    "checkpoint": _checkpoint,
+    "checkpoint": _optional(lambda name, value: check_path(value)),
 }
 IMITATION = _by_algorithm(
     "policy", "world", "expert", "rounds", "horizon", "deterministic", "evaluation_games", "fit_steps", "restarts",
@@ -157,7 +152,7 @@ SAMPLING = {
     "progress_bar": require_flag,
 }
 NUTS = SAMPLING | {
-    "checkpoint": _checkpoint,
+    "checkpoint": REFRESH["checkpoint"],
     "kinetic_fn": _optional(_function),
     "step_size": _positive,
     "inverse_mass_matrix": _optional(_mass_matrix),
@@ -173,7 +168,7 @@ NUTS = SAMPLING | {
     "regularize_mass_matrix": require_flag,
 }
 LAPLACE = {"num_samples": _count(10), "progress_bar": require_flag}
-PXDA = SAMPLING | {"checkpoint": _checkpoint} | _by_algorithm("moves", "winner")
+PXDA = SAMPLING | {"checkpoint": REFRESH["checkpoint"]} | _by_algorithm("moves", "winner")
 REWARD = _by_algorithm(
     "hyper", "start", "num_steps", "num_draws", "num_evaluations", "num_restarts", "tol", "checkpoint",
 )  # fmt: skip
