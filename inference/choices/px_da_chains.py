@@ -95,8 +95,8 @@ def sample_px_da(
         Checkpoint(checkpoint) as store,
         tqdm(total=total, disable=not progress_bar, desc="px-da", delay=2.0) as bar,
     ):
-        first = ChainsState(0, jax.tree.leaves(carry), {}, {})
-        run = store.resumed(signature, ChainsState, lambda *_: None, lambda: first)
+        begun = ChainsState(0, jax.tree.leaves(carry), {}, {})
+        run = store.resumed(signature, ChainsState, lambda *_: None, lambda: begun)
         bar.update(min(run.done, total))
         while run.done < total:
             carry = jax.tree.unflatten(jax.tree.structure(carry), run.leaves)
