@@ -365,41 +365,6 @@ def test_a_folder_is_gone_on_with(items, tmp_path, monkeypatch):
         ethogram.load(out)
 
 
-def test_results_that_cannot_be_written_stay_in_memory_and_are_tried_again(
-    module_of_functions, tmp_path, monkeypatch
-):
-    few, out = {str(n): tracks(n, (4,) * n) for n in (1, 2, 3)}, tmp_path / "runs"
-    given = {"items": few, "key": KEY, "out": out, **QUIET}
-    full, true = [False, True, True, True], os.fsync
-
-    def fsync(descriptor):
-        if full and full.pop(0):
-            raise OSError(28, "No space left on device")
-        true(descriptor)
-
-    full[:0] = [False] * 2  # the plan and its folder, a result and its folder, and then no more
-    full.insert(0, False)
-    monkeypatch.setattr(os, "fsync", fsync)
-    with pytest.warns(UserWarning) as said:
-        found = ethogram.map_fits(module_of_functions.size, **given)
-    messages = [str(one.message) for one in said]
-    assert any("a result was not written, and the fits go on: " in one for one in messages)
-    assert [found[name] for name in few] == [1, 2, 3] and len(found) == 3 and not found.failures
-    assert len(ethogram.load(out)) == 1
-    ethogram.map_fits(module_of_functions.size, **given)
-    assert [ethogram.load(out)[name] for name in few] == [1, 2, 3]
-
-
-def test_two_calls_do_not_write_to_one_folder(module_of_functions, tmp_path):
-    given = {"items": {"a": tracks(0)}, "key": KEY, "out": tmp_path / "runs", **QUIET}
-    (tmp_path / "runs").mkdir()
-    with FitsFolder(tmp_path / "runs").held(), pytest.raises(BlockingIOError, match="in use by process"):
-        ethogram.map_fits(module_of_functions.size, **given)
-    ethogram.map_fits(module_of_functions.size, **given)
-    with FitsFolder(tmp_path / "runs").held():  # what is finished can be read
-        assert ethogram.map_fits(module_of_functions.size, **given)["a"]
-
-
 def test_every_name_has_a_file_of_its_own(tmp_path, module_of_functions):
     """Names that differ in case or in what a file name cannot have, long ones, and one of bytes that are no text."""
     names = [
