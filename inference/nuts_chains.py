@@ -22,11 +22,12 @@ from numpyro.infer.hmc_util import build_adaptation_schedule
 from numpyro.infer.reparam import LocScaleReparam
 from numpyro.infer.util import ParamInfo, constrain_fn, potential_energy
 
-from ethogram.inference.checkpoint import CURE, resumed
+from ethogram.inference import storage
+from ethogram.inference.checkpoint import CURE, Checkpoint
 from ethogram.models.arguments import require_integer
 from ethogram.models.quick_jit import quick_jit
 
-__all__ = ["Chains", "ChainsState", "run_chains"]
+__all__ = ["BLOCK", "Chains", "ChainsState", "run_chains"]
 
 BLOCK = 50
 """Iterations per compiled call; between calls the progress bar advances, and a checkpoint is written."""
@@ -47,6 +48,15 @@ class ChainsState(NamedTuple):
     sites: dict[str, np.ndarray]  # as in `Chains`, also those of the block that are more than was asked for
     statistics: dict[str, np.ndarray]
 
+    def after_block(self, leaves: list[Any], drawn: Any, num_warmup: int) -> ChainsState:
+        """The state after a block with these states of the kernel, draws and statistics (chain, iteration, ...)."""
+        after_warmup = max(num_warmup - self.done, 0)
+        new = jax.tree.map(lambda x: np.asarray(x)[:, after_warmup:], drawn)
+        if self.sites:
+            before = (self.sites, self.statistics)
+            new = jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), before, new)
+        return ChainsState(self.done + BLOCK, leaves, *new)
+
 
 def run_chains(
     key: Array,
@@ -61,7 +71,7 @@ def run_chains(
     starts: dict[str, Array] | None = None,
     non_centred: tuple[str, ...] = (),
     checkpoint: str | os.PathLike | None = None,
-    signature: Callable[[], str] = str,
+    signature: Callable[[], str] | None = None,
     title: str = "nuts",
 ) -> Chains:
     """Chains of the model, a pytree, on data that it has checked; the checkpoint is written after each block.
@@ -71,6 +81,7 @@ def run_chains(
     settings : of `NUTS`. Arrays in them are arguments of the program, all else belongs to its structure.
     starts : unconstrained starts (chain, ...) by site; those of numpyro where None.
     non_centred : sites of location and scale that are sampled as standardised, by ``LocScaleReparam``.
+    signature : of what a checkpoint belongs to; None: of all arguments but the number of draws.
 
     Raises
     ------
@@ -92,32 +103,29 @@ def run_chains(
             )
         return ChainsState(0, jax.tree.leaves(begun), {}, {})
 
+    def own_signature():
+        named = jax.tree.map(_in_words, dict(settings))
+        given = [named, num_warmup, num_chains, list(non_centred)]
+        return storage.fingerprint(jax.random.key_data(key), model, data, starts, given)
+
     def check(name, state):
         drawn = _advance.eval_shape(*sampled, begun, _stages(num_warmup, 0))[1]
         _check_saved(name, state, begun, drawn, num_warmup)
 
-    state, save = resumed(checkpoint, signature, ChainsState, check, first)
-    with tqdm(total=total, disable=not progress_bar, desc=title, delay=2.0) as bar:
+    bar_settings: Any = {"total": total, "disable": not progress_bar, "desc": title, "delay": 2.0}
+    with Checkpoint(checkpoint) as store, tqdm(**bar_settings) as bar:
+        state = store.resumed(signature or own_signature, ChainsState, check, first)
         bar.update(min(state.done, total))
         while state.done < total:
-            state = _next_block(sampled, jax.tree.structure(begun), state, num_warmup)
-            save(state)
+            kernel_state = jax.tree.unflatten(jax.tree.structure(begun), state.leaves)
+            kernel_state, drawn = _advance(*sampled, kernel_state, _stages(num_warmup, state.done))
+            state = state.after_block(jax.tree.leaves(kernel_state), drawn, num_warmup)
+            store.save(state, state.done)
             bar.update(min(BLOCK, total - state.done + BLOCK))
     sites, statistics = jax.tree.map(lambda x: x[:, :num_draws], (state.sites, state.statistics))
     for name in non_centred:
         del sites[f"{name}_decentered"]
     return Chains(sites, statistics | {"tree_depth": np.log2(statistics["n_steps"]).astype(int) + 1})
-
-
-def _next_block(sampled: Any, structure: Any, state: ChainsState, num_warmup: int) -> ChainsState:
-    kernel_state = jax.tree.unflatten(structure, state.leaves)
-    kernel_state, drawn = _advance(*sampled, kernel_state, _stages(num_warmup, state.done))
-    after_warmup = max(num_warmup - state.done, 0)
-    new = jax.tree.map(lambda x: np.asarray(x)[:, after_warmup:], drawn)
-    if state.sites:
-        before = (state.sites, state.statistics)
-        new = jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), before, new)
-    return ChainsState(state.done + BLOCK, jax.tree.leaves(kernel_state), *new)
 
 
 def _check_saved(name: str, state: ChainsState, like: Any, drawn: Any, num_warmup: int) -> None:
@@ -133,6 +141,12 @@ def _check_saved(name: str, state: ChainsState, like: Any, drawn: Any, num_warmu
     same = described(state.leaves, saved) == described(jax.tree.leaves(like), expected)
     if not (same and all(np.isfinite(x).all() for x in jax.tree.leaves(saved))):
         raise ValueError(f"{name} is damaged: its draws or states do not agree; {CURE}")
+
+
+def _in_words(leaf: Any) -> Any:
+    """A setting with names in place of functions."""
+    parts = isinstance(leaf, functools.partial) and [leaf.func.__qualname__, list(leaf.args), leaf.keywords]
+    return parts or getattr(leaf, "__qualname__", leaf)
 
 
 def _without_constants(settings: Mapping[str, Any]) -> tuple[list[Any], tuple[Any, ...]]:

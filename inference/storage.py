@@ -28,14 +28,16 @@ __all__ = ["fingerprint", "pack", "read", "require_folder", "unpack", "write"]
 FORMAT = "ethogram 1"
 
 
-def write(path: str | os.PathLike, content: Any) -> None:
+def write(path: str | os.PathLike, content: Any, *, keep: bool = False) -> None:
     """Write nested dicts, lists, numbers, strings, arrays, keys and this package's objects to a file.
+
+    With `keep` the file that it replaces stays beside it.
 
     A TypeError if something else is in it: it could not be read back; a FileNotFoundError if the folder is missing.
     """
     require_folder(path)
     members = _members(content)
-    with replacing(path) as file:
+    with replacing(path, keep=keep) as file:
         np.savez(file, **members)
 
 

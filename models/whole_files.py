@@ -12,19 +12,23 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
-__all__ = ["refuse_place", "replacing", "whole_file"]
+__all__ = ["previous_of", "refuse_place", "replacing", "whole_file"]
 
 
 @contextlib.contextmanager
-def replacing(path: str | os.PathLike[str], mode: str = "wb", **settings: Any) -> Iterator[IO[Any]]:
+def replacing(
+    path: str | os.PathLike[str], mode: str = "wb", *, keep: bool = False, **settings: Any
+) -> Iterator[IO[Any]]:
     """A file that takes the place of `path` when the block ends; after an error or Ctrl-C that is as it was.
 
-    A symbolic link stays one, and the new file has the permissions of the old one. Devices and pipes are written to.
+    File and folder are synced: after a loss of power the old file or the new one is there, whole. A symbolic link
+    stays one, and the new file has the permissions of the old one. Devices and pipes are written to.
 
     Parameters
     ----------
     path : of the file.
     mode : ``"wb"`` or ``"w"``; further settings are those of :func:`open`.
+    keep : whether the file that is replaced stays at :func:`previous_of`; only for a single writer.
 
     Raises
     ------
@@ -37,18 +41,22 @@ def replacing(path: str | os.PathLike[str], mode: str = "wb", **settings: Any) -
         with open(place, mode, **settings) as file:
             yield file
         return
-    temporary = os.path.join(os.path.dirname(place), f".{secrets.token_hex(8)}.part")
+    folder, name = os.path.split(place)
+    temporary = os.path.join(folder, f".{name if keep else secrets.token_hex(8)}.part")
     try:
         before = stat.S_IMODE(os.stat(place).st_mode) if os.path.exists(place) else None
         opener = None if before is None else lambda name, flags: os.open(name, flags, before & 0o777)
-        with open(temporary, mode.replace("w", "x"), opener=opener, **settings) as file:
+        with open(temporary, mode if keep else mode.replace("w", "x"), opener=opener, **settings) as file:
             if before is not None:
                 with contextlib.suppress(OSError):  # some network folders have no permissions
                     os.chmod(temporary, before)
             yield file
             file.flush()
             os.fsync(file.fileno())
+        if keep and before is not None:
+            _keep(place)
         os.replace(temporary, place)
+        _sync_folder(folder)
     except OSError as error:
         if error.errno is None or error.filename not in (None, temporary):
             raise
@@ -56,6 +64,32 @@ def replacing(path: str | os.PathLike[str], mode: str = "wb", **settings: Any) -
     finally:
         with contextlib.suppress(OSError):  # it is gone where it was renamed
             os.unlink(temporary)
+
+
+def previous_of(path: str | os.PathLike[str]) -> str:
+    """Where the file before the newest one is kept."""
+    return f"{os.path.realpath(os.fsdecode(path))}.previous"
+
+
+def _keep(place: str) -> None:
+    """Give a file a second name; where that cannot be, such as on file systems without links, it has none."""
+    with contextlib.suppress(OSError):
+        os.unlink(previous_of(place))
+    with contextlib.suppress(OSError):
+        os.link(place, previous_of(place))
+
+
+def _sync_folder(folder: str) -> None:
+    """Make a renaming last, where the system syncs folders."""
+    with contextlib.suppress(PermissionError):  # Windows opens none
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        except OSError as error:
+            if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+                raise
+        finally:
+            os.close(descriptor)
 
 
 @contextlib.contextmanager

@@ -13,6 +13,7 @@ Neal (2003), "Slice sampling", figures 3 and 5.
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -24,16 +25,16 @@ from jax import Array, lax
 from numpyro.distributions import biject_to
 from numpyro.handlers import condition
 
+from ethogram.inference import storage
+from ethogram.inference.checkpoint import Checkpoint
 from ethogram.inference.choices.px_da import PXDA
+from ethogram.inference.nuts_chains import BLOCK, ChainsState
 from ethogram.inference.sampled_posterior import SampledPosterior
 from ethogram.models.choices.choice_problem import padded
 from ethogram.models.choices.decisions import Decisions
 from ethogram.models.choices.noisy_mdp import NoisyMDP
 
 __all__ = ["sample_px_da", "slice_draw"]
-
-BLOCK = 50
-"""Sweeps per compiled call; between calls the progress bar advances."""
 
 MOST_STEPS = 100
 """Most steps outwards, or shrinkages, of a slice."""
@@ -55,13 +56,14 @@ def sample_px_da(
     num_samples: int,
     num_chains: int,
     progress_bar: bool,
+    checkpoint: str | os.PathLike | None = None,
     **settings: Any,
 ) -> SampledPosterior:
     """Draws of `PXDA` with these settings; loc and kappa, where they have priors, are blocks of the same sweep.
 
     Raises
     ------
-    TypeError, ValueError : as `PXDA` and the model.
+    TypeError, ValueError : as `PXDA` and the model; the checkpoint is of another call.
     """
     from tqdm.auto import tqdm
 
@@ -82,19 +84,29 @@ def sample_px_da(
         state = jax.tree.map(lambda x: np.broadcast_to(x, (num_chains, *x.shape)), state)
         state = state._replace(rng_key=keys, problem=one.problem)
     static = tuple(sorted(settings.items()))
-    carry, drawn, total = (state, population, key_population), [], num_warmup + num_samples
-    with tqdm(total=total, disable=not progress_bar, desc="px-da", delay=2.0) as bar:
-        for done in range(0, total, BLOCK):
-            carry, block = _advance(model, bare, carry, static)
-            after_warmup = max(num_warmup - done, 0)
-            drawn.append(jax.tree.map(lambda x: np.asarray(x).swapaxes(0, 1)[:, after_warmup:], block))  # noqa: B023
-            bar.update(min(BLOCK, total - done))
-    theta, found = jax.tree.map(lambda *x: np.concatenate(x, 1)[:, :num_samples], *drawn)
-    sites = {"theta": theta}
-    if population is not None and found.loc is not None:
-        sites["loc"] = found.loc
-    if population is not None and found.log_kappa is not None:
-        sites["kappa"] = np.exp(found.log_kappa)
+    carry, total = (state, population, key_population), num_warmup + num_samples
+
+    def signature() -> str:
+        return storage.fingerprint(
+            jax.random.key_data(key), model, checked, [*static], num_warmup, num_chains
+        )
+
+    with (
+        Checkpoint(checkpoint) as store,
+        tqdm(total=total, disable=not progress_bar, desc="px-da", delay=2.0) as bar,
+    ):
+        begun = ChainsState(0, jax.tree.leaves(carry), {}, {})
+        run = store.resumed(signature, ChainsState, lambda *_: None, lambda: begun)
+        bar.update(min(run.done, total))
+        while run.done < total:
+            carry = jax.tree.unflatten(jax.tree.structure(carry), run.leaves)
+            carry, drawn = _advance(model, bare, carry, static)
+            run = run.after_block(jax.tree.leaves(carry), (drawn, {}), num_warmup)
+            store.save(run, run.done)
+            bar.update(min(BLOCK, total - run.done + BLOCK))
+    sites = {name: site[:, :num_samples] for name, site in run.sites.items()}
+    if "kappa" in sites:
+        sites["kappa"] = np.exp(sites["kappa"])
     return SampledPosterior(model, model.with_parts(sites, bare), {})
 
 
@@ -111,7 +123,7 @@ def _first_population(model: NoisyMDP, data: Decisions, num_chains: int) -> Popu
 
 @functools.partial(jax.jit, static_argnames="static")
 def _advance(model: NoisyMDP, data: Decisions, carry: Any, static: tuple[tuple[str, Any], ...]) -> Any:
-    """The carry after a block of sweeps, and theta and population (sweep, chain, ...)."""
+    """The carry after a block of sweeps, and the draws (chain, sweep, ...) by site, of kappa the logarithm."""
     kernel = PXDA(model, **dict(static))
 
     def of_all_chains(carry, _):
@@ -135,7 +147,13 @@ def _advance(model: NoisyMDP, data: Decisions, carry: Any, static: tuple[tuple[s
         state = chains._replace(problem=problem)
         return (state, population, key), (state.z["theta"], population)
 
-    return lax.scan(of_all_chains if carry[1] is None else of_each_chain, carry, None, length=BLOCK)
+    one_sweep = of_all_chains if carry[1] is None else of_each_chain
+    carry, (theta, population) = lax.scan(one_sweep, carry, None, length=BLOCK)
+    sites = {
+        "theta": theta,
+        **({} if population is None else {"loc": population.loc, "kappa": population.log_kappa}),
+    }
+    return carry, {name: x.swapaxes(0, 1) for name, x in sites.items() if x is not None}
 
 
 def _moments(

@@ -26,6 +26,7 @@ from jax import Array
 from jax.sharding import Mesh
 
 from ethogram.inference import storage
+from ethogram.inference.checkpoint import Checkpoint
 from ethogram.inference.conjugate.ascent import Ascent, one_of
 from ethogram.inference.conjugate.journal import Journal
 from ethogram.inference.conjugate.mini_batches import group_order, in_group_order
@@ -131,10 +132,10 @@ class ConjugateSVI:
             (`AgentMarkov`), whose restarts use two states at first and one more each time until the best fit leaves two
             unused; restarts otherwise.
         evaluate_every : steps between evaluations of the ELBO; None: every CAVI iteration, else once an epoch.
-        checkpoint : file written every `checkpoint_every` steps, on interruption and at the end. A run with the same
-            arguments resumes from it and returns what an uninterrupted run returns; a larger `num_steps` extends it,
-            a smaller one than its steps is an error. Where it cannot be written, a
-            warning says so and the fit goes on.
+        checkpoint : file written every `checkpoint_every` steps and every minute, by signals and at the end. A run with
+            the same arguments resumes from it and returns what an uninterrupted run returns; a larger `num_steps`
+            extends it, a smaller one than its steps is an error. Where it cannot be written, a warning says so and the
+            fit goes on.
 
         Raises
         ------
@@ -182,21 +183,23 @@ class ConjugateSVI:
                 problem.model, jax.random.key_data(key), stripped(data), settings, origin
             )
 
-        journal = Journal(checkpoint, signature, checkpoint_every, num_steps)
-        if earlier is not None:
-            blocks, restarts = earlier.posterior.blocks, 1
-            if bound.growth:
-                blocks = bound.growth.widened(earlier.posterior.model, blocks)
-            blocks = continued_blocks(blocks, problem.prior)
-        elif chosen != "grow":
-            part = problem_of_starts(problem, data, key_start)
-            fixed = part.model, part.prior, part.arranged, restarts, init, part.batches
-            blocks = start_blocks(key_start, *fixed, scale=part.scale)
-        if self.mesh is not None:  # starts are made on the host
-            problem = problem._replace(batches=spread(problem.batches, self.mesh))
-        check = functools.partial(_refuse_impossible, data)
-        with tqdm(total=num_steps, initial=journal.pages.steps, disable=not progress_bar, desc="fit") as bar:
-            try:
+        with Checkpoint(checkpoint) as store:
+            journal = Journal(store, signature, checkpoint_every, num_steps)
+            if earlier is not None:
+                blocks, restarts = earlier.posterior.blocks, 1
+                if bound.growth:
+                    blocks = bound.growth.widened(earlier.posterior.model, blocks)
+                blocks = continued_blocks(blocks, problem.prior)
+            elif chosen != "grow":
+                part = problem_of_starts(problem, data, key_start)
+                fixed = part.model, part.prior, part.arranged, restarts, init, part.batches
+                blocks = start_blocks(key_start, *fixed, scale=part.scale)
+            if self.mesh is not None:  # starts are made on the host
+                problem = problem._replace(batches=spread(problem.batches, self.mesh))
+            check = functools.partial(_refuse_impossible, data)
+            with tqdm(
+                total=num_steps, initial=journal.pages.steps, disable=not progress_bar, desc="fit"
+            ) as bar:
                 if steps is not None:
                     best, elbos = stochastic_search(
                         problem,
@@ -218,10 +221,6 @@ class ConjugateSVI:
                         best, elbos = edit_search(ascend, problem, blocks, folded_key(key_plan, 1))
                     else:
                         best, elbos = restart_search(ascend, problem, blocks)
-                    journal.write()
-            except KeyboardInterrupt:
-                journal.write()
-                raise
         return _result(problem, best, elbos, journal, first, key_next, ascends, chosen)
 
 

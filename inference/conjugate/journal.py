@@ -8,11 +8,10 @@ are dropped.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
-from ethogram.inference.checkpoint import check_path, read_checkpoint, refuse_longer, write_checkpoint
+from ethogram.inference.checkpoint import Checkpoint, refuse_longer
 
 __all__ = ["Journal", "Pages"]
 
@@ -30,31 +29,26 @@ class Pages(NamedTuple):
 
 
 class Journal:
-    """Outcomes of calls, kept in a file where there is a path.
+    """Outcomes of calls, kept in a checkpoint.
 
     Parameters
     ----------
-    path, signature : of the checkpoint; None keeps nothing.
+    checkpoint, signature : where they are kept.
     every : steps between two writings.
     num_steps : steps that are asked for; a ValueError if the file has more.
     """
 
-    def __init__(
-        self, path: str | os.PathLike | None, signature: Callable[[], str], every: int, num_steps: int
-    ):
-        self.path, self.every = path, every
-        self.pages = Pages(0, [], [], [[]], None)
+    def __init__(self, checkpoint: Checkpoint, signature: Callable[[], str], every: int, num_steps: int):
+        self.path, self.every = checkpoint.path, every
         self.closed = False
-        self._numbers = [0]
-        if path is None:
-            return
-        check_path(path)
-        self.signature = signature()
-        content = read_checkpoint(path, self.signature, Pages)
-        if content is not None:
-            self.pages = content["state"]
-            refuse_longer(self.pages.steps, num_steps)
-        self._saved = self.pages.steps
+        self._checkpoint, self._numbers = checkpoint, [0]
+        self.pages = checkpoint.resumed(
+            signature,
+            Pages,
+            lambda _, pages: refuse_longer(pages.steps, num_steps),
+            lambda: Pages(0, [], [], [[]], None),
+        )
+        self._saved = self.pages.steps // every
 
     def call(self, function: Callable[[], Outcome]) -> Outcome:
         """Outcome of a call: that of the file, or of the function, which is then recorded."""
@@ -71,6 +65,7 @@ class Journal:
         if not self.closed:  # in one assignment, between which and others a search may be interrupted
             finished = [*finished[:depth], [*finished[depth], outcome]]
             self.pages = self.pages._replace(finished=finished, running=None)
+            self._checkpoint.save(self.pages, self.pages.steps, due=False)
         return outcome
 
     def advance(self, running: Any, steps: int, evaluated: list[int], traces: list[Any]) -> None:
@@ -82,17 +77,13 @@ class Journal:
             traces=pages.traces + traces,
             running=running,
         )
-        if self.path is not None and not self.closed and steps // self.every > self._saved // self.every:
-            self.write()
-
-    def write(self) -> None:
-        """Write the file."""
-        if self.path is not None and not self.closed:
-            write_checkpoint(self.path, self.signature, self.pages)
-            self._saved = self.pages.steps
+        if not self.closed:
+            due, self._saved = steps // self.every > self._saved, steps // self.every
+            self._checkpoint.save(self.pages, steps, due)
 
     def close(self) -> None:
-        """Write the file for the last time: what comes later belongs to this run alone, not to a longer one."""
-        self.write()
+        """Keep nothing more: what comes later belongs to this run alone, not to a longer one."""
+        if not self.closed:
+            self._checkpoint.save(self.pages, self.pages.steps)
         self.closed = True
         self.pages = self.pages._replace(running=None)

@@ -10,6 +10,7 @@ import jax
 import numpy as np
 from jax import Array
 
+from ethogram.inference.checkpoint import one_of_several
 from ethogram.inference.conjugate.conjugate_svi import ConjugateSVI
 from ethogram.inference.conjugate.padded_shapes import padded_data
 from ethogram.inference.conjugate.posterior import ConjugateResult, posterior_that_fits
@@ -157,7 +158,8 @@ def heldout_score_curve(
     sizes : model sizes.
     by, test_fraction : of the split of `data`, the same for all sizes; see `Trajectories.split`. None holds groups out,
         or sequences where there are no groups.
-    num_steps, options : of `ConjugateSVI.run`.
+    num_steps, options : of `ConjugateSVI.run`. Each size, and each peer that is a conjugate model, has a file of its
+        own, whose name is `checkpoint` with the size or the peer's name behind it: ``"run.4"``.
     peers : whether to fit and score the peers of the model too: for an `AgentMarkov` one intent, an input-driven hidden
         Markov model, and tables of action frequencies.
 
@@ -175,7 +177,10 @@ def heldout_score_curve(
         raise ValueError("sizes is empty: give at least one")
     # One key for all sizes: a larger model then starts from the fits of smaller ones, where it nests them.
     fits = tuple(
-        ConjugateSVI(make_model(int(size))).run(key_fits, train, num_steps, **options) for size in sizes
+        ConjugateSVI(make_model(int(size))).run(
+            key_fits, train, num_steps, **one_of_several(options, int(size))
+        )
+        for size in sizes
     )
     elbo = np.array([fit.restart_elbos.max() for fit in fits])
     found = [_scores(fit, test) for fit in fits]
@@ -185,7 +190,7 @@ def heldout_score_curve(
     if peers:
         for number, (name, peer) in enumerate(fits[best].posterior.model.peers().items()):
             one = jax.random.fold_in(key_fits, number)
-            beside[name] = _peer_scores(one, peer, train, test, num_steps, options)
+            beside[name] = _peer_scores(one, peer, train, test, num_steps, one_of_several(options, name))
     with np.errstate(invalid="ignore"):  # impossible data have scores of -inf
         error = standard_errors(np.stack([*scores, *beside.values()]) - scores[best], steps)
     known = steps_by_entry(fits[0].posterior.model, train)
@@ -200,10 +205,9 @@ def _peer_scores(
     key: Array, peer: Any, train: Trajectories, test: Trajectories, num_steps: int, options: dict[str, Any]
 ) -> np.ndarray:
     """Log likelihood of every test sequence (or group) under a peer that is fitted to the training data."""
-    if isinstance(peer, ConjugateModel):  # which starts anew: init and checkpoint are of the model
-        kept = options.get("init")
-        own = ("checkpoint", "init") if isinstance(kept, ConjugateResult) else ("checkpoint",)
-        options = {name: value for name, value in options.items() if name not in own}
+    if isinstance(peer, ConjugateModel):
+        if isinstance(options.get("init"), ConjugateResult):  # of the model: its peer starts anew
+            options = {name: value for name, value in options.items() if name != "init"}
         return _scores(ConjugateSVI(peer).run(key, train, num_steps, **options), test)[0]
     return peer.fit(train).log_prob(test)
 

@@ -191,7 +191,6 @@ def stochastic_search(
         journal.advance(state, done + size, [first] * len(rows), rows)
         bar.set_postfix_str(f"ELBO {np.max(state.elbo):.1f}", refresh=False)
         bar.update(size)
-    journal.write()
     final = evaluated(state)
     if num_steps % evaluate_every:  # a shorter interval moves less
         final = final._replace(active=state.active)

@@ -24,7 +24,7 @@ import numpy as np
 from jax import Array
 
 from ethogram.inference import storage
-from ethogram.inference.checkpoint import CURE, resumed
+from ethogram.inference.checkpoint import CURE, Checkpoint
 from ethogram.inference.conjugate.conjugate_svi import ConjugateSVI
 from ethogram.inference.conjugate.posterior import ConjugateResult
 from ethogram.inference.imitation.policies import check_policy, describe_policy, fit_policy, new_policy
@@ -199,22 +199,21 @@ def imitate(
         *(key, policy, world, expert, games, recorded, model, start, held, num_roles),
         *(rounds, horizon, deterministic, evaluation_games, fit_steps, restarts),
     )
-    state, save = resumed(
-        checkpoint,
+    signature, first, refuse = (
         partial(_signature, run),
-        ImitationState,
-        partial(_refuse_more_rounds, rounds),
         partial(_first, run),
+        partial(_refuse_more_rounds, rounds),
     )
-    state = run_rounds(
-        "imitate",
-        state,
-        partial(_one_round, run),
-        rounds,
-        lambda state: save(state._replace(policies=())),
-        lambda state: f"failure {state.curves['failure'][-1]:.1%}, {state.curves['steps'][-1]:.1f} steps",
-        progress_bar,
-    )
+    with Checkpoint(checkpoint) as store:
+        state = run_rounds(
+            "imitate",
+            store.resumed(signature, ImitationState, refuse, first),
+            partial(_one_round, run),
+            rounds,
+            lambda state: store.save(state._replace(policies=()), state.done),
+            lambda state: f"failure {state.curves['failure'][-1]:.1%}, {state.curves['steps'][-1]:.1f} steps",
+            progress_bar,
+        )
     return _result(run, state, sequences)
 
 

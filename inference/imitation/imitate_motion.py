@@ -21,7 +21,7 @@ from jax import Array
 from jaxtyping import Float, Int
 
 from ethogram.inference import storage
-from ethogram.inference.checkpoint import CURE, resumed
+from ethogram.inference.checkpoint import CURE, Checkpoint
 from ethogram.inference.conjugate.conjugate_svi import ConjugateSVI
 from ethogram.inference.conjugate.posterior import ConjugateResult
 from ethogram.inference.imitation.motion import (
@@ -201,22 +201,21 @@ def imitate_motion(
     data = None if model is None else centred_plays(scenes)
     steps = tuple(int(horizon) for horizon in horizons)
     run = MotionRun(key, model, scenes, data, steps, features, num_steps, num_units, rate, decay)
-    state, save = resumed(
-        checkpoint,
+    signature, first, refuse = (
         partial(_signature, run),
-        MotionState,
-        partial(_refuse_other_horizons, steps),
         partial(_first, run),
+        partial(_refuse_other_horizons, steps),
     )
-    state = run_rounds(
-        "imitate_motion",
-        state,
-        partial(_one_stage, run),
-        len(steps),
-        save,
-        lambda state: f"horizon {state.horizons[-1]}, {np.sqrt(state.loss[-1, -1]):.2f} m",
-        progress_bar,
-    )
+    with Checkpoint(checkpoint) as store:
+        state = run_rounds(
+            "imitate_motion",
+            store.resumed(signature, MotionState, refuse, first),
+            partial(_one_stage, run),
+            len(steps),
+            lambda state: store.save(state, state.done),
+            lambda state: f"horizon {state.horizons[-1]}, {np.sqrt(state.loss[-1, -1]):.2f} m",
+            progress_bar,
+        )
     assignments = _assignments(run, state)
     return MotionResult(
         state.parameters, num_units, assignments.best, assignments.probability, state.fit, state.loss

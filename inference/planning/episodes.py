@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ethogram.inference.checkpoint import check_path
-from ethogram.models.arguments import require_integer, warn_user
+from ethogram.inference.checkpoint import Checkpoint
+from ethogram.models.arguments import require_integer
 from ethogram.models.printing import short_repr
 from ethogram.models.whole_files import replacing
 
@@ -72,6 +72,7 @@ def play_episodes(
     ------
     TypeError, ValueError : the record is of other settings or another seed, or cannot be read or written; or the
         environment gives a state that is not by name, or a reward that is not finite.
+    BlockingIOError : another process has the record.
     """
     from tqdm.auto import tqdm
 
@@ -87,22 +88,16 @@ def play_episodes(
     if settings is not None and not isinstance(settings, Mapping):
         raise TypeError(f"settings is {type(settings).__name__}: expected values by name")
     given = _as_json({"seed": seed, **(settings or {})})
-    done: list[dict[str, Any]] = []
-    writer = None
-    if record is not None:
-        check_path(record, "record")
-        writer = _Record(Path(record), given)
-        done = writer.read()
-    with tqdm(
-        total=num_episodes, initial=min(len(done), num_episodes), disable=not progress_bar, delay=2.0
-    ) as bar:
+    file = None if record is None else _Record(record, given)
+    with (
+        Checkpoint(record, "record", None if file is None else file.add) as store,
+        tqdm(total=num_episodes, disable=not progress_bar, delay=2.0) as bar,
+    ):
+        done = [] if file is None else file.read()
+        bar.update(min(len(done), num_episodes))
         for number in range(len(done), num_episodes):
             done.append(_play(environment, policy, int(seed) + number))
-            if writer is not None:
-                try:
-                    writer.add(done)
-                except OSError as error:  # what was played is in memory
-                    warn_user(f"the record was not written, and the episodes go on: {error}")
+            store.save([*done], len(done))
             bar.update()
             bar.set_postfix(mean=f"{np.mean([sum(each['rewards']) for each in done]):.1f}")
     done = done[:num_episodes]
@@ -180,7 +175,7 @@ def _names(what: str, values: Any) -> list[str]:
 class _Record:
     """A record of episodes with some settings."""
 
-    def __init__(self, path: Path, settings: Mapping[str, Any]):
+    def __init__(self, path: str | os.PathLike[str], settings: Mapping[str, Any]):
         self.path, self.settings = path, settings
         self.num_bytes = self.num_episodes = 0  # of whole lines that were read or written
 
@@ -191,10 +186,10 @@ class _Record:
         ------
         ValueError : it is no record, an episode is damaged, or the settings are others.
         """
-        if not self.path.exists():
+        if not os.path.exists(self.path):
             return []
         try:
-            content = self.path.read_bytes()
+            content = Path(self.path).read_bytes()
             *lines, _ = content.split(b"\n")  # what follows the last line break was cut short
             first, *episodes = (json.loads(line) for line in lines)
             settings = dict(first["settings"])

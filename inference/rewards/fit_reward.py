@@ -25,7 +25,7 @@ import numpy as np
 from jax import Array
 
 from ethogram.inference import storage
-from ethogram.inference.checkpoint import refuse_longer, resumed
+from ethogram.inference.checkpoint import Checkpoint, refuse_longer
 from ethogram.inference.rewards import gaussian_vi, hyper_parameters
 from ethogram.inference.rewards.blas_threads import one_blas_thread
 from ethogram.inference.rewards.gaussian_vi import BaseDraws
@@ -117,10 +117,10 @@ def fit_reward(
         common draws, with its standard error); sqrt(2 tol) bounds the error of posterior means in standard deviations.
         It is four times `tol` at each of several values of the hyper-parameters, which share their draws, and up to
         half a nat at nodes that weigh little.
-    checkpoint : a file that is written after every natural-gradient step, or after every value of the hyper-parameters;
-        if it exists, the same call resumes from it, and ends where an uninterrupted one would. With
-        ``hyper="fixed"`` `num_steps` and `tol` may differ; fewer steps than it has are an error. ``"laplace"`` and
-        ``"map"`` take none: they have no such steps.
+    checkpoint : a file that is written after natural-gradient steps, for a twentieth of the time at most; if it exists,
+        the same call resumes from it, and ends where an uninterrupted one would. With ``hyper="fixed"`` `num_steps` and
+        `tol` may differ; fewer steps than it has are an error. ``"laplace"`` and ``"map"`` take none: they have no such
+        steps.
 
     Raises
     ------
@@ -159,9 +159,10 @@ def fit_reward(
     counts = np.asarray(model.counts(demonstrations), float)
     by_reward = counts if counts.ndim == 3 else counts[None]
     small = model.num_white <= FEW_POINTS
-    with jax.enable_x64(True), one_blas_thread() if small else contextlib.nullcontext():
+    threads = one_blas_thread() if small else contextlib.nullcontext()
+    with jax.enable_x64(True), threads, Checkpoint(checkpoint) as store:
         if method == "natural_gradient":
-            found = _fit_by_steps(key, as_double(model), by_reward, start, settings, checkpoint, progress_bar)
+            found = _fit_by_steps(key, as_double(model), by_reward, start, settings, store, progress_bar)
         else:
             found = _fit_mode(key, as_double(model), by_reward, start, settings, method)
     return finished(found, model, settings)
@@ -211,7 +212,7 @@ def _fit_by_steps(
     counts: np.ndarray,
     start: Any,
     settings: Settings,
-    checkpoint: str | os.PathLike | None,
+    store: Checkpoint,
     progress_bar: bool,
 ) -> RewardFit:
     """Gaussians at the mode of the hyper-parameters and at nodes around it, or at the initial ones."""
@@ -224,13 +225,13 @@ def _fit_by_steps(
     def check(path: str, state: SearchState) -> None:
         refuse_longer(0 if state.running is None else state.running.steps, settings.num_steps)
 
-    state, save = resumed(checkpoint, signature, SearchState, check, lambda: SearchState([], None))
+    state = store.resumed(signature, SearchState, check, lambda: SearchState([], None))
     log_hyper = initial_hypers(key_start, model, counts, start, settings)
     first = _laplace(key_modes, model, counts, log_hyper, settings)
     fixed = _base_draws(key_fixed, model, counts, settings)
     held = settings.hyper == "fixed"
     active = np.zeros(0, int) if held else hyper_parameters.active_hypers(model, log_hyper)
-    with Progress(progress_bar, save, state, single=not len(active)) as progress:
+    with Progress(progress_bar, store.save, state, single=not len(active)) as progress:
         fit_at = _fits_at(key_steps, model, counts, (log_hyper, first.q), fixed, active, settings, progress)
         moved = functools.partial(gaussian_vi.moved_elbo, model, counts, fixed)
         mode = hyper_parameters.find_mode(fit_at, moved, log_hyper, active, 2 * settings.tol)
@@ -332,7 +333,7 @@ def initial_hypers(
     everything = np.arange(len(joined))
     rough = settings._replace(num_steps=2 * MIN_KEPT, tol=1.0)
     fixed = _base_draws(key_fixed, model, counts, settings)
-    with Progress(False, lambda state: None, SearchState([], None), single=False) as progress:
+    with Progress(False, lambda *_: None, SearchState([], None), single=False) as progress:
         fit_at = _fits_at(key_steps, model, counts, (joined, first.q), fixed, everything, rough, progress)
         moved = functools.partial(gaussian_vi.moved_elbo, model, counts, fixed)
         mode = hyper_parameters.find_mode(fit_at, moved, joined, everything, 2 * rough.tol, OPTIMISING)

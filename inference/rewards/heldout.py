@@ -13,6 +13,7 @@ import jax
 import numpy as np
 from jax import Array
 
+from ethogram.inference.checkpoint import one_of_several
 from ethogram.inference.conjugate.score_curve import PeerScore, ScoreCurve, standard_errors
 from ethogram.inference.rewards.fit_reward import fit_reward
 from ethogram.inference.rewards.max_entropy import MaxEntropyFit, fit_max_entropy
@@ -182,9 +183,9 @@ def heldout_reward_curve(
     decisions, made = known_decisions(test), [make_model(int(size)) for size in sizes]
     fits = tuple(
         (fit_switching if isinstance(model, SwitchingGPIRL) else fit_reward)(
-            key_fits, model, train, **options
+            key_fits, model, train, **one_of_several(options, size)
         )
-        for model in made
+        for size, model in zip(sizes, made, strict=True)
     )
     models = {f"{size} intents": fit for size, fit in zip(sizes, fits, strict=True)}
     base = getattr(made[0], "base", made[0])

@@ -11,9 +11,6 @@ from ethogram.inference.rewards.vi_steps import VIState
 
 __all__ = ["NodeFit", "Progress", "SearchState", "Settings", "node_fits"]
 
-WRITE_FREELY = 64 * 2**20
-"""Bytes of a checkpoint up to which it is written after every value; larger ones wait in proportion."""
-
 
 class Settings(NamedTuple):
     """Settings of a fit, as `fit_reward` describes them."""
@@ -45,9 +42,11 @@ class SearchState(NamedTuple):
 
 
 class Progress:
-    """Progress bar of a search, and its checkpoint, which is written after steps of a single fit, or after fits."""
+    """Progress bar of a search, and its checkpoint, which is written after steps."""
 
-    def __init__(self, shown: bool, save: Callable[[SearchState], None], state: SearchState, single: bool):
+    def __init__(
+        self, shown: bool, save: Callable[[SearchState, int], None], state: SearchState, single: bool
+    ):
         from tqdm import tqdm
 
         self.fits, self.single, self._save, self._running = list(state.fits), single, save, state.running
@@ -72,8 +71,8 @@ class Progress:
         return running
 
     def after_step(self, state: VIState) -> None:
+        self._save(SearchState([*self.fits], state), self.steps + state.steps)
         if self.single:
-            self._save(SearchState([], state))
             self._advance(state.trace[-1])
 
     def after_fit(self, fit: NodeFit) -> None:
@@ -81,9 +80,7 @@ class Progress:
         if self.single:
             return
         self._advance(fit.elbo)
-        size = sum(np.asarray(x).nbytes for x in fit.q)
-        if len(self.fits) % (1 + len(self.fits) * size // WRITE_FREELY) == 0:
-            self._save(SearchState(self.fits, None))
+        self._save(SearchState([*self.fits], None), self.steps)
 
     def _advance(self, elbo: float) -> None:
         self._bar.update()

@@ -32,7 +32,7 @@ from jax import Array, lax
 from jaxtyping import Float
 
 from ethogram.inference import storage
-from ethogram.inference.checkpoint import refuse_longer, resumed
+from ethogram.inference.checkpoint import Checkpoint, refuse_longer
 from ethogram.inference.rewards import gaussian_vi, hyper_parameters
 from ethogram.inference.rewards.blas_threads import one_blas_thread
 from ethogram.inference.rewards.fit_reward import (
@@ -248,8 +248,9 @@ def fit_switching(
         raise TypeError("demonstrations is None: give Trajectories with states and actions")
     steps = read_demonstrations(model.mdp, demonstrations, model.base.check_transitions)
     small = model.base.num_white <= FEW_POINTS
-    with jax.enable_x64(True), one_blas_thread() if small else contextlib.nullcontext():
-        found = _fit(key, as_double(model), steps, start, settings, checkpoint, progress_bar)
+    threads = one_blas_thread() if small else contextlib.nullcontext()
+    with jax.enable_x64(True), threads, Checkpoint(checkpoint) as store:
+        found = _fit(key, as_double(model), steps, start, settings, store, progress_bar)
     return finished(found, model, settings)
 
 
@@ -259,7 +260,7 @@ def _fit(
     steps: AgentSteps,
     start: Any,
     settings: Settings,
-    checkpoint: str | os.PathLike | None,
+    store: Checkpoint,
     progress_bar: bool,
 ) -> RewardFit:
     """The fit in double precision."""
@@ -286,18 +287,16 @@ def _fit(
         running = [] if state.search.running is None else [state.search.running]
         refuse_longer(max((one.steps for one in [*state.starts, *running]), default=0), settings.num_steps)
 
-    state, save = resumed(
-        checkpoint, signature, SwitchingState, check, lambda: SwitchingState([], SearchState([], None))
-    )
-    starts = screened(key_starts, task, log_hyper, state, save)
+    state = store.resumed(signature, SwitchingState, check, lambda: SwitchingState([], SearchState([], None)))
+    starts = screened(key_starts, task, log_hyper, state, store.save)
     best = starts[int(np.argmax([np.nan_to_num(one.trace[-1], nan=-np.inf) for one in starts]))]
 
     def maximize(place, q, state, callback):
         first = best if place is log_hyper else None
         return task.maximize(place, q, first if state is None else state, callback, settings.num_steps)
 
-    def save_search(search: SearchState) -> None:
-        save(SwitchingState(starts, search))
+    def save_search(search: SearchState, done: int) -> None:
+        store.save(SwitchingState(starts, search), done)
 
     with Progress(progress_bar, save_search, state.search, single=held) as progress:
         first = (log_hyper, best.q)
@@ -330,7 +329,7 @@ def screened(
     task: SwitchingTask,
     log_hyper: np.ndarray,
     state: SwitchingState,
-    save: Callable[[SwitchingState], None],
+    save: Callable[[SwitchingState, int], None],
 ) -> list[VIState]:
     """States of all starts after some steps; those of a checkpoint go on. A single start takes none here."""
     found: list[VIState] = []
@@ -338,7 +337,7 @@ def screened(
     for number in range(1 + task.settings.num_restarts):
 
         def save_start(one: VIState, before: tuple[VIState, ...] = tuple(found)) -> None:
-            save(SwitchingState([*before, one], state.search))
+            save(SwitchingState([*before, one], state.search), one.steps)
 
         known = state.starts[number] if number < len(state.starts) else None
         q = None if known else first_q(jax.random.fold_in(key, number), number, task, log_hyper)

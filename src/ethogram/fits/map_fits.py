@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
@@ -93,6 +94,7 @@ def map_fits(
     Raises
     ------
     TypeError, ValueError : the model, a setting or the executor is none; `out` has fits of another call or other data.
+    BlockingIOError : another process writes to `out`.
 
     Warns
     -----
@@ -197,9 +199,12 @@ def _run(plan: Plan, executor: Any) -> Fits:
     else:
         left = [name for name in names if name not in found or isinstance(found[name][0], Failure)]
     counts = {"failed": 0, "warned": 0}
-    with tqdm(
-        total=len(names), initial=len(names) - len(left), disable=not plan.progress_bar, desc="fits"
-    ) as bar:
+    with (
+        folder.held() if folder is not None and left else contextlib.nullcontext(),
+        tqdm(
+            total=len(names), initial=len(names) - len(left), disable=not plan.progress_bar, desc="fits"
+        ) as bar,
+    ):
 
         def done(outcomes: list[Outcome]) -> None:
             for name, result, said in outcomes:

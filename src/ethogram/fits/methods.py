@@ -152,6 +152,7 @@ SAMPLING = {
     "progress_bar": require_flag,
 }
 NUTS = SAMPLING | {
+    "checkpoint": REFRESH["checkpoint"],
     "kinetic_fn": _optional(_function),
     "step_size": _positive,
     "inverse_mass_matrix": _optional(_mass_matrix),
@@ -167,7 +168,7 @@ NUTS = SAMPLING | {
     "regularize_mass_matrix": require_flag,
 }
 LAPLACE = {"num_samples": _count(10), "progress_bar": require_flag}
-PXDA = SAMPLING | _by_algorithm("moves", "winner")
+PXDA = SAMPLING | {"checkpoint": REFRESH["checkpoint"]} | _by_algorithm("moves", "winner")
 REWARD = _by_algorithm(
     "hyper", "start", "num_steps", "num_draws", "num_evaluations", "num_restarts", "tol", "checkpoint",
 )  # fmt: skip
@@ -330,7 +331,8 @@ def _chains(
     if (mass := kernel.get("inverse_mass_matrix")) is not None:
         kernel["inverse_mass_matrix"] = jax.tree.map(lambda each: np.asarray(each, float), mass)
     batch = model.entries(data).batch
-    return run_chains(key, model, batch, *counts, settings=kernel, starts=starts, non_centred=non_centred)
+    more = {"starts": starts, "non_centred": non_centred, "checkpoint": kernel.pop("checkpoint", None)}
+    return run_chains(key, model, batch, *counts, settings=kernel, **more)
 
 
 def _nuts_of_chains(key: Array, model: Any, data: Any, settings: Mapping[str, Any]) -> SampledPosterior:

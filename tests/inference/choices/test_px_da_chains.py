@@ -10,6 +10,8 @@ from numpyro.diagnostics import effective_sample_size
 from scipy.stats import invgamma, norm
 
 import ethogram
+from ethogram.inference import nuts_chains
+from ethogram.inference.choices import px_da_chains
 from ethogram.inference.choices.px_da_chains import Population, _draw_population
 from ethogram.models.choices import Decisions, NoisyMDP
 from ethogram.models.data.trajectories import Metadata
@@ -26,6 +28,43 @@ def decisions_of_people(count=6, features=2, seed=0):
     utility = np.einsum("dof,df->do", x, weights[who]) + random.normal(size=x.shape[:2])
     names = Metadata(feature_names=["speed", "price"][:features])
     return Decisions(x, np.ones(x.shape[:2], bool), utility.argmax(1), who, metadata=names)
+
+
+@pytest.mark.parametrize("method", ["px-da", pytest.param("nuts", marks=pytest.mark.slow)])
+def test_interrupted_chains_go_on_to_the_same_bits(tmp_path, monkeypatch, method):
+    """And another number of draws goes on, too; other warm-ups, decisions and settings are refused."""
+    data, path = decisions_of_people(), tmp_path / "chains"
+    model = NoisyMDP(dist.InverseGamma(3.0, 2.0), "features")
+    module = {"px-da": px_da_chains, "nuts": nuts_chains}[method]
+    advance, calls = module._advance, []
+
+    def run(num_samples=120, data=data, **settings):
+        settings = {"num_warmup": 60, "num_chains": 2, "progress_bar": False} | settings
+        found = ethogram.fit(jax.random.key(1), model, data, method, num_samples=num_samples, **settings)
+        return found.result.sites | found.result.statistics
+
+    def interrupted(*given):
+        calls.append(given)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return advance(*given)
+
+    whole = run()
+    with monkeypatch.context() as patch:
+        interrupted.eval_shape = advance.eval_shape
+        patch.setattr(module, "_advance", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            run(checkpoint=path)
+        found, short = run(checkpoint=path), run(40, checkpoint=path)
+    assert len(calls) == 5  # of 180 iterations in blocks of 50, the third of which was begun twice
+    assert whole.keys() == found.keys() and len(whole["theta"][0]) == 120
+    for name, site in whole.items():
+        np.testing.assert_array_equal(found[name], site)
+        np.testing.assert_array_equal(short[name], site[:, :40])
+    other = {"px-da": {"moves": "da"}, "nuts": {"max_tree_depth": 2}}[method]
+    for changed in ({"num_warmup": 50}, {"data": decisions_of_people(seed=1)}, other):
+        with pytest.raises(ValueError, match="checkpoint of another model, data, key or settings"):
+            run(checkpoint=path, **changed)
 
 
 @pytest.mark.slow

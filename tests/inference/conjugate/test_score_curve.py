@@ -8,6 +8,7 @@ import jax
 import numpy as np
 import pytest
 
+from ethogram.inference import storage
 from ethogram.inference.conjugate.conjugate_svi import ConjugateResult, ConjugateSVI
 from ethogram.inference.conjugate.posterior import ConjugatePosterior
 from ethogram.inference.conjugate.score_curve import (
@@ -178,3 +179,21 @@ def test_scores_of_impossible_data_select_nothing():
     curve = ScoreCurve(np.array([1, 2]), np.zeros(2), np.full(2, -np.inf), (), np.zeros(2), 1)
     with pytest.raises(ValueError, match="no size gives the test data a positive probability"):
         _ = curve.selected_size
+
+
+def test_sizes_of_a_curve_have_checkpoints_of_their_own(symbol_model, symbols, tmp_path):
+    """The second size was refused, since the file was that of the first."""
+    data = symbols(lengths=np.full(12, 12, np.int32), group=np.arange(12, dtype=np.int32))
+
+    def curve(**more):
+        options = {"restarts": 1, "tol": 0.0, "progress_bar": False, "num_steps": 12} | more
+        return heldout_score_curve(
+            jax.random.key(0), lambda size: symbol_model(float(size)), [1, 100], data, **options
+        )
+
+    whole = curve()
+    for other in (curve(checkpoint=tmp_path / "curve"), curve(checkpoint=tmp_path / "curve")):
+        np.testing.assert_array_equal(other.elbo, whole.elbo)
+        np.testing.assert_array_equal(other.heldout, whole.heldout)
+    assert {path.suffix for path in tmp_path.iterdir()} - {".previous"} == {".1", ".100"}
+    assert storage.read(tmp_path / "curve.100")["state"].steps == 10
