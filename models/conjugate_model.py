@@ -294,7 +294,7 @@ class ConjugateModel(Exportable, abc.ABC):
         return None
 
     def start_statistics(
-        self, rng: np.random.Generator, kind: str, batches: list[Any], number: int | None = None
+        self, rng: np.random.Generator, kind: str, batches: Any, number: int | None = None
     ) -> dict[str, Any]:
         """Statistics by block of a rough first labelling, for each of the `start_kinds`.
 

@@ -162,7 +162,7 @@ class AutoregressiveGaussianEmission(CentredEmission):
         mean = np.zeros(size, dtype) if self.mean is None else self.mean
         return mean, np.eye(size, dtype=dtype) if self.covariance is None else self.covariance
 
-    def arrange(self, data: Trajectories) -> Array:
+    def arrange(self, data: Trajectories) -> Array | np.ndarray:
         """Frames (sequence, time, ...) as rows (e, u, 1, 0), or (0, 0, 0, ln N(y | m, S)) without their past.
 
         e is the residual of the prior mean of the coefficients, and u the whitened regressors.
@@ -241,7 +241,7 @@ class AutoregressiveGaussianEmission(CentredEmission):
         """Autoregressions at parameters ``coefficients (state, feature, regressor)`` and ``covariance``."""
         return AutoregressiveGaussian(parameters["coefficients"], parameters["covariance"], *self._start())
 
-    def read(self, data: Trajectories) -> Array:
+    def read(self, data: Trajectories) -> Array | np.ndarray:
         """Observations (sequence, time, feature), of complete frames."""
         require_complete(data, f"a {type(self).__name__} needs")
         return super().read(data)

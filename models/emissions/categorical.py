@@ -66,7 +66,7 @@ class CategoricalEmission(FeatureEmission):
         """Expected log probability (symbol, state)."""
         return expected["probability"].concentration.T
 
-    def arrange(self, data: Trajectories) -> Array:
+    def arrange(self, data: Trajectories) -> Array | np.ndarray:
         """Symbols (sequence, time) as integers; V where a symbol is missing."""
         return concretely(self._symbols, self.read(data))
 
@@ -94,7 +94,7 @@ class CategoricalEmission(FeatureEmission):
     def feature_distribution(self, probability: Any) -> dist.Distribution:
         return dist.CategoricalProbs(probability[:, None])
 
-    def read(self, data: Trajectories) -> Array:
+    def read(self, data: Trajectories) -> Array | np.ndarray:
         """Symbols (sequence, time, 1)."""
         x, highest = read_observations(data, 1), self.num_categories - 1
         fix = f"use 0..{highest}, or NaN for what is missing"

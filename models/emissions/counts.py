@@ -89,7 +89,7 @@ class PoissonEmission(FeatureEmission):
     def feature_distribution(self, rate: Any) -> dist.Distribution:
         return dist.Poisson(rate)
 
-    def read(self, data: Trajectories) -> Array:
+    def read(self, data: Trajectories) -> Array | np.ndarray:
         """Counts (sequence, time, feature)."""
         x = read_observations(data, self.num_features)
         fix = "use counts 0, 1, 2, ..., or NaN for a missing one"
@@ -152,7 +152,7 @@ class BernoulliEmission(_SharesOfCounts):
     def feature_distribution(self, probability: Any) -> dist.Distribution:
         return dist.BernoulliProbs(probability)
 
-    def read(self, data: Trajectories) -> Array:
+    def read(self, data: Trajectories) -> Array | np.ndarray:
         """Features (sequence, time, feature) that are 0 or 1."""
         x = read_observations(data, self.num_features)
         fix = "code the feature as 0 and 1, or NaN if missing"
@@ -190,7 +190,7 @@ class BinomialEmission(_SharesOfCounts):
         self._set(total_count=concretely(lambda xp, n: xp.broadcast_to(n, shape), total))
         self.block()
 
-    def read(self, data: Trajectories) -> Array:
+    def read(self, data: Trajectories) -> Array | np.ndarray:
         """Counts (sequence, time, feature)."""
         x = read_observations(data, self.num_features)
         if is_concrete(self.total_count):

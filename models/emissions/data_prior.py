@@ -52,7 +52,7 @@ class CentredEmission(Emission):
 
     prior_from_data: ClassVar[tuple[str, ...]] = ("mean", "scale")
 
-    def read(self: Any, data: Trajectories) -> Array:
+    def read(self: Any, data: Trajectories) -> Array | np.ndarray:
         """Observations (sequence, time, feature); a ValueError where one is an angle by its unit."""
         x = read_observations(data, self.num_features)
         refuse_angles(data, ANGLE, OF_ANGLES)

@@ -73,7 +73,7 @@ class Emission(ChainEmission, abc.ABC):
         return False
 
     @abc.abstractmethod
-    def read(self, data: Trajectories) -> Array:
+    def read(self, data: Trajectories) -> Array | np.ndarray:
         """Checked observations (sequence, time, feature): floats, by `read_observations` and `require_values`."""
 
     @abc.abstractmethod
@@ -210,7 +210,7 @@ def rows_of(block: ConjugateBlock, num_states: int, known: Known | None) -> Conj
     return block if known is None else PartlyKnown.from_known(block, known)
 
 
-def read_observations(data: Trajectories, num_features: int) -> Array:
+def read_observations(data: Trajectories, num_features: int) -> Array | np.ndarray:
     """Observations (sequence, time, feature) as floats; a TypeError unless they are numbers."""
     if data.observations is None:
         raise ValueError(

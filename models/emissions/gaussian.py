@@ -413,7 +413,7 @@ def _quadratic_form(expected: Any) -> Array:
     return jnp.concatenate([above, below[..., None, :]], axis=-2)
 
 
-def _of_mixture(mean: Array, scale: Array, factor: Array, strength: Array) -> tuple[Array, Array, Array]:
+def _of_mixture(mean: Any, scale: Any, factor: Any, strength: Any) -> tuple[Any, Any, Any]:
     """Mean (feature,), covariance of means and average scale, over states where these have priors of their own."""
 
     def averaged(xp, mean, scale, factor, strength):

@@ -189,7 +189,7 @@ class ProductEmission(Emission):
             found.append(data._replace(observations=columns, metadata=own))
         return found
 
-    def read(self, data: Trajectories) -> Array:
+    def read(self, data: Trajectories) -> Array | np.ndarray:
         """Observations (sequence, time, feature), each column checked by its emission."""
         start = 0
         for (name, part), size, columns in zip(self._parts(), self._sizes, self._columns(data), strict=True):

@@ -156,7 +156,7 @@ class GammaEmission(FeatureEmission):
     def feature_distribution(self, mean: Any, shape: Any) -> dist.Distribution:
         return dist.Gamma(shape, shape / mean)
 
-    def read(self, data: Trajectories) -> Array:
+    def read(self, data: Trajectories) -> Array | np.ndarray:
         """Positive observations (sequence, time, feature)."""
         x = read_observations(data, self.num_features)
         fix = (
@@ -244,7 +244,7 @@ class VonMisesEmission(FeatureEmission):
     def feature_distribution(self, direction: Any, concentration: Any) -> dist.Distribution:
         return dist.VonMises(direction, concentration)
 
-    def read(self, data: Trajectories) -> Array:
+    def read(self, data: Trajectories) -> Array | np.ndarray:
         """Angles (sequence, time, feature), in radians."""
         x = read_observations(data, self.num_features)
         fix = "give radians: np.deg2rad of degrees"

@@ -238,7 +238,7 @@ class RoleHMM(ConjugateModel):
             return chains
         return GroupedChains(chains, agents_of_groups(data, self.num_roles))
 
-    def _roles(self, data: Trajectories) -> Array | None:
+    def _roles(self, data: Trajectories) -> Array | np.ndarray | None:
         """Known roles (sequence, time), -1 where unknown and beyond a length."""
         if not self.known_roles:
             return None
@@ -316,7 +316,7 @@ class RoleHMM(ConjugateModel):
         return jnp.sum(self.step_potentials(expected, chains), axis=1)
 
     def start_statistics(
-        self, rng: np.random.Generator, kind: str, batches: list[Any], number: int | None = None
+        self, rng: np.random.Generator, kind: str, batches: Any, number: int | None = None
     ) -> dict[str, Any]:
         """Statistics of rough labels of every step, as :func:`~ethogram.models.roles.starts.start_statistics`.
 

@@ -56,3 +56,9 @@ def test_two_calls_do_not_write_to_one_folder_and_what_is_interrupted_says_so(tm
     with pytest.raises(KeyboardInterrupt), folder.held():
         raise KeyboardInterrupt
     assert "runs: fits that are done are saved; the same call goes on" in capsys.readouterr().err
+
+
+def test_long_names_of_one_beginning_do_not_share_a_file(tmp_path):
+    """Two, whose digests agree in their first 32 bits."""
+    folder = FitsFolder(tmp_path)
+    assert folder.file_of("x" * 60 + "46721") != folder.file_of("x" * 60 + "47283")

@@ -23,7 +23,6 @@ import pytest
 
 import ethogram
 from ethogram.fits import executors, fit_items, fit_tasks
-from ethogram.fits.fits_folder import FitsFolder
 from ethogram.fits.many_fits import Fits
 from ethogram.fits.task_types import Failure
 
@@ -395,12 +394,6 @@ def test_every_name_has_a_file_of_its_own(tmp_path, module_of_functions):
     assert (
         out / "fits.json"
     ).stat().st_mtime_ns == plan  # finished fits are read from a folder of others too
-
-
-def test_long_names_of_one_beginning_do_not_share_a_file(tmp_path):
-    """Two, whose digests agree in their first 32 bits."""
-    folder = FitsFolder(tmp_path)
-    assert folder.file_of("x" * 60 + "46721") != folder.file_of("x" * 60 + "47283")
 
 
 def test_functions_are_run_again_unless_their_input_is_wrong(

@@ -166,8 +166,8 @@ def test_wrong_values_of_settings_are_named(method, names, values, role_data):
     ("settings", "function", "others"),
     [
         (methods.CAVI, ConjugateSVI.run, "self key data"),
-        (methods.NUTS, NUTS, "model potential_fn num_warmup num_samples num_chains progress_bar"),
-        (methods.PXDA, ethogram.PXDA, "model num_warmup num_samples num_chains progress_bar"),
+        (methods.NUTS, NUTS, "model potential_fn num_warmup num_samples num_chains progress_bar checkpoint"),
+        (methods.PXDA, ethogram.PXDA, "model num_warmup num_samples num_chains progress_bar checkpoint"),
         (methods.REFRESH, ethogram.refresh_posterior, "key fit data num_steps restarts"),
         (methods.IMITATION, ethogram.imitate, "key model_or_roles data roles"),
         (methods.REWARD, ethogram.fit_reward, "key model demonstrations method"),
