@@ -238,7 +238,7 @@ class RoleHMM(ConjugateModel):
             return chains
         return GroupedChains(chains, agents_of_groups(data, self.num_roles))
 
-    def _roles(self, data: Trajectories) -> Array | np.ndarray | None:
+    def _roles(self, data: Trajectories) -> Any:
         """Known roles (sequence, time), -1 where unknown and beyond a length."""
         if not self.known_roles:
             return None
