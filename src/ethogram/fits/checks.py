@@ -14,7 +14,7 @@ import jax
 import numpy as np
 from jax import Array
 from jaxtyping import Float
-from scipy.special import ndtri
+from scipy.special import ndtr, ndtri
 
 from ethogram.fits.new_data import require_free_states
 from ethogram.models.data.gaps import lacking
@@ -23,7 +23,7 @@ from ethogram.models.quick_jit import quick_jit
 __all__ = ["chain_checks", "checked", "pseudo_residuals"]
 
 SAMPLES = 4000
-"""Of every feature in every state, for its distribution function."""
+"""Of every feature in every state, for its distribution function where this has no closed form here."""
 
 
 def pseudo_residuals(
@@ -44,13 +44,12 @@ def pseudo_residuals(
     below = np.zeros(x.shape)
     for number, part in enumerate(jax.random.split(key, count)):
         at = {name: site[number] for name, site in draws.items()}
-        predicted, simulated = map(np.asarray, _predictions(part, model, at, entries.batch, entries.value))
+        predicted = np.asarray(_predicted(model, at, entries.batch, entries.value))
+        of_state = _distribution_functions(part, model, at)
         for feature in range(x.shape[-1]):
             values = np.where(missing[..., feature], 0, x[..., feature])
             for state in range(predicted.shape[-1]):
-                known = np.sort(simulated[:, state, feature])
-                rank = (np.searchsorted(known, values) + np.searchsorted(known, values, "right")) / 2
-                below[..., feature] += predicted[..., state] * (rank + 0.5) / (SAMPLES + 1) / count
+                below[..., feature] += predicted[..., state] * of_state(values, state, feature) / count
     return np.where(missing, np.nan, ndtri(np.clip(below, 1e-9, 1 - 1e-9)))
 
 
@@ -69,12 +68,35 @@ def checked(fit: Any, data: Any) -> Any:
     return fit.draws(1).model
 
 
+@quick_jit(calls=2**4)
+def _predicted(model: Any, parameters: Any, batch: Any, value: Any) -> Array:
+    """State probabilities (sequence, time, state) before each frame."""
+    return model.likelihood(parameters, batch).filter(value).predicted
+
+
+def _distribution_functions(key: Array, model: Any, parameters: Any) -> Any:
+    """Probability of a smaller value, given (values, state, feature): exact of Gaussians, else that of samples."""
+    from ethogram.models.emissions import GaussianEmission
+
+    if isinstance(model.emission, GaussianEmission):
+        mean, covariance = (np.asarray(parameters[site], float) for site in ("mean", "covariance"))
+        sd = np.sqrt(np.diagonal(covariance, axis1=-2, axis2=-1))
+        return lambda values, state, feature: ndtr((values - mean[state, feature]) / sd[state, feature])
+    simulated = np.sort(np.asarray(_samples(key, model, parameters)), axis=0)
+
+    def among_samples(values: np.ndarray, state: int, feature: int) -> np.ndarray:
+        known = simulated[:, state, feature]
+        rank = (np.searchsorted(known, values) + np.searchsorted(known, values, "right")) / 2
+        return (rank + 0.5) / (SAMPLES + 1)
+
+    return among_samples
+
+
 @quick_jit
-def _predictions(key: Array, model: Any, parameters: Any, batch: Any, value: Any) -> tuple[Array, Array]:
-    """State probabilities (sequence, time, state) before each frame, and samples (sample, state, feature)."""
-    predicted = model.likelihood(parameters, batch).filter(value).predicted
+def _samples(key: Array, model: Any, parameters: Any) -> Array:
+    """Samples (sample, state, feature) of every state."""
     samples = model.emission.distribution(parameters).sample(key, (SAMPLES,))
-    return predicted, samples.reshape(SAMPLES, predicted.shape[-1], -1)
+    return samples.reshape(SAMPLES, samples.shape[1], -1)
 
 
 def chain_checks(

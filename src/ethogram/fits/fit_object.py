@@ -22,6 +22,7 @@ from ethogram.fits.systems import NUM_DRAWS, answer_dataset, require_taken, some
 from ethogram.inference import storage
 from ethogram.inference.conjugate import ConjugateResult
 from ethogram.inference.conjugate.gibbs_draws import can_sweep, gibbs_draws
+from ethogram.inference.diagnostics import Diagnosis
 from ethogram.inference.draws import Draws, ExportsDraws
 from ethogram.inference.export import to_arviz
 from ethogram.inference.smoothed_draws import sampled_paths
@@ -330,6 +331,20 @@ class Fit:
         figures.draw_checks(self, some_draws(self, NUM_PATHS), figure)
         show_plainly(figure)
         return figure
+
+    def diagnose(self) -> Diagnosis:
+        """What is wrong with the fit: findings with their evidence and advice, the worst first.
+
+        They are of the search (not converged, few effective samples, divergences), of roles (outliers, tails, drift,
+        dependence, chances of changes that vary, another number of states), and, of models of actions, of tables of
+        counts that explain the actions better. Tables have closed-form evidence, which is compared with the ELBO. Roles
+        are fitted again with one state more and one fewer, by three restarts. ``benchmarks.papers.diagnose`` counts
+        false alarms and faults found. A fit without findings may still be wrong: calibration of choices and the weight
+        of the prior are not looked at.
+        """
+        from ethogram.fits.diagnose import diagnose
+
+        return diagnose(self)
 
     def predict(self, data: Any = None, **settings: int) -> Any:
         """What the agents do next, or in new data, averaged over the posterior.

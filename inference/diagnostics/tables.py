@@ -1,0 +1,67 @@
+"""Findings of actions: whether a table of counts explains them better than the model does.
+
+The log evidence of a table of actions by context, under a Dirichlet prior, is known in closed form; that of the model
+is at least its ELBO. A table that is above the ELBO is the better explanation, whatever the number of parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from scipy.special import gammaln
+
+from ethogram.inference.diagnostics.finding import Finding, Level
+
+__all__ = ["log_evidence", "of_tables", "table_evidence"]
+
+CONCENTRATION = 0.5
+"""Of the Dirichlet prior of every row (Jeffreys)."""
+LEAST = 5.0
+"""Nats by which a table has to be better."""
+
+
+def log_evidence(context: np.ndarray, action: np.ndarray, num_actions: int) -> float:
+    """Log probability of actions (step,) in nats, given a table with one row per context (step, ...)."""
+    rows = np.unique(context, axis=0, return_inverse=True)[1].ravel()
+    counts = np.zeros((rows.max(initial=-1) + 1, num_actions))
+    np.add.at(counts, (rows, action), 1)
+    a, total = CONCENTRATION, CONCENTRATION * num_actions
+    each = gammaln(total) - gammaln(total + counts.sum(1))
+    return float(np.sum(each) + np.sum(gammaln(a + counts) - gammaln(a)))
+
+
+def table_evidence(states: np.ndarray, actions: np.ndarray, num_actions: int) -> dict[str, float]:
+    """Log evidence by table, in nats; of states and actions (sequence, time), which are -1 where missing."""
+    shifted = [
+        np.pad(actions, ((0, 0), (lag, 0)), constant_values=-1)[:, : actions.shape[1]] for lag in (1, 2)
+    ]
+    known = actions >= 0
+    part = {"state": states[known], "last": shifted[0][known], "one before": shifted[1][known]}
+    tables = {
+        "that has one row": [np.zeros(known.sum(), int)],
+        "by state": [part["state"]],
+        "by last action": [part["last"]],
+        "by the last two actions": [part["last"], part["one before"]],
+        "by state and last action": [part["state"], part["last"]],
+    }
+    return {
+        name: log_evidence(np.stack(columns, axis=1), actions[known], num_actions)
+        for name, columns in tables.items()
+    }
+
+
+def of_tables(elbo: float, states: np.ndarray, actions: np.ndarray, num_actions: int) -> Iterator[Finding]:
+    """The best table of actions, where it is better than a model with this ELBO."""
+    each = table_evidence(states, actions, num_actions)
+    name = max(each, key=each.__getitem__)
+    gain, steps = each[name] - elbo, int((actions >= 0).sum())
+    if gain > LEAST:
+        yield Finding(
+            "baseline",
+            Level.WARNING,
+            f"A table of actions {name} explains them better than the model, by {gain:.1f} nats ({gain / steps:.3f} "
+            "an action).",
+            "Do not interpret the fit before it is better than such a table.",
+            float(np.log(gain / LEAST)),
+        )

@@ -1,0 +1,41 @@
+"""Findings of whole fits: notes at most in sound data, and the planted fault first.
+
+Keys are fixed; one in a hundred others has a finding by chance.
+"""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pytest
+
+import ethogram
+from ethogram.inference.diagnostics import Level
+
+
+def fitted(seed, fault):
+    rng = np.random.default_rng(seed)
+    role = np.cumsum(rng.random((4, 200)) < 0.1, axis=1) % 2
+    x = 5000 + 40 * (rng.normal(size=(4, 200, 1)) + 6 * role[..., None])
+    data = ethogram.Trajectories.from_list(list(fault(x, rng)))
+    model = ethogram.RoleHMM(2, ethogram.GaussianEmission(1))
+    return ethogram.fit(jax.random.key(seed), model, data, progress_bar=False)
+
+
+@pytest.mark.slow
+def test_sound_roles_have_no_finding_and_a_drift_is_named():
+    assert all(finding.level == Level.NOTE for finding in fitted(0, lambda x, rng: x).diagnose())
+    found = fitted(0, lambda x, rng: x + 60 * np.linspace(0, 1, 200)[:, None]).diagnose()
+    assert found[0].level > Level.NOTE and "drift" in {finding.kind for finding in found[:3]}
+    assert str(found[0]) == repr(found).splitlines()[0]
+
+
+@pytest.mark.slow
+def test_a_table_of_actions_is_named_first():
+    """Actions that follow one another in a circle, whatever the state."""
+    actions = np.tile(np.arange(4), (3, 30))
+    states = np.random.default_rng(0).integers(0, 3, actions.shape)
+    data = ethogram.Trajectories.from_list(states=list(states), actions=list(actions))
+    fit = ethogram.fit(jax.random.key(0), ethogram.AgentMarkov(3, 4, truncation=2), data, progress_bar=False)
+    found = fit.diagnose()
+    assert found[0].kind == "baseline" and "by last action" in found[0].evidence
