@@ -5,6 +5,8 @@ from __future__ import annotations
 import enum
 from typing import Any, NamedTuple
 
+from ethogram.models.printing import short_repr
+
 __all__ = ["Diagnosis", "Finding", "Level"]
 
 
@@ -20,6 +22,7 @@ class Level(enum.IntEnum):
     WARNING = 3
 
 
+@short_repr
 class Finding(NamedTuple):
     """One finding.
 
