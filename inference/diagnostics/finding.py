@@ -7,7 +7,10 @@ from typing import Any, NamedTuple
 
 from ethogram.models.printing import short_repr
 
-__all__ = ["Diagnosis", "Finding", "Level"]
+__all__ = ["CHANCE", "Diagnosis", "Finding", "Level"]
+
+CHANCE = 1e-5
+"""Largest probability, under the model, of a statistic that is a finding."""
 
 
 class Level(enum.IntEnum):

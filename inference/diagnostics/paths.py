@@ -9,11 +9,10 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.special import chdtri
 
-from ethogram.inference.diagnostics.finding import Finding, Level
+from ethogram.inference.diagnostics.finding import CHANCE, Finding, Level
 
 __all__ = ["of_paths", "of_rare_states", "of_wide_states"]
 
-CHANCE = 1e-5
 LEAST_SPREAD = 0.25
 """Least standard deviation of the chance of a change over time, as a share of it, that matters."""
 BLOCKS = (8, 24, 72)
@@ -92,9 +91,16 @@ def of_rare_states(frames: np.ndarray, names: Sequence[str]) -> Iterator[Finding
 
 
 def of_wide_states(
-    observations: Float[np.ndarray, "sequence time feature"], path: np.ndarray, names: Sequence[str]
+    observations: Float[np.ndarray, "sequence time feature"],
+    path: Int[np.ndarray, "sequence time"],
+    names: Sequence[str],
 ) -> Iterator[Finding]:
-    """States that hold few frames, which are scattered over many times the range of those of the others."""
+    """States that hold few frames, which are scattered over many times the range of those of the others.
+
+    Parameters
+    ----------
+    path : (sequence, time), -1 where nothing was recorded.
+    """
     held = [observations[path == state] for state in range(len(names))]
     share = np.array([len(frames) for frames in held]) / max(int((path >= 0).sum()), 1)
     with warnings.catch_warnings():

@@ -12,12 +12,9 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import chdtrc, chdtri, ndtr, ndtri, pdtrc
 
-from ethogram.inference.diagnostics.finding import Finding, Level
+from ethogram.inference.diagnostics.finding import CHANCE, Finding, Level
 
 __all__ = ["of_residuals"]
-
-CHANCE = 1e-5
-"""Probability of a statistic under the model, for every feature, below which there may be a finding."""
 
 FAR = 4.0
 """Residuals beyond are far: 6 of 100 000 values."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ethogram.commands.process import importing
-from ethogram.models.compilation_cache import use_compilation_cache
+from ethogram.compilation_cache import use_compilation_cache
 
 __all__ = ["EXTRAS", "REQUIRED", "add_parser", "diagnose", "run"]
 

@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Iterator
 from typing import NoReturn
 
-from ethogram.models.compilation_cache import use_compilation_cache
+from ethogram.compilation_cache import use_compilation_cache
 
 __all__ = [
     "BAD_INPUT",

@@ -1,4 +1,4 @@
-"""What is wrong with a fit, as far as its search, its data, simpler models and its prior tell."""
+"""What is wrong with a fit, as far as its search, its data and simpler models tell."""
 
 from __future__ import annotations
 
@@ -10,22 +10,17 @@ import jax
 import numpy as np
 from scipy.special import gammaln
 
-from ethogram.fits import checks
-from ethogram.fits.systems import some_draws
 from ethogram.inference.conjugate import ConjugateResult, ConjugateSVI
 from ethogram.inference.convergence import LARGEST_R_HAT, LEAST_ESS, convergence
-from ethogram.inference.diagnostics import Diagnosis, Finding, Level
+from ethogram.inference.diagnostics import Finding, Level
 from ethogram.inference.diagnostics.paths import of_paths, of_rare_states, of_wide_states
 from ethogram.inference.diagnostics.residuals import of_residuals
 from ethogram.inference.diagnostics.tables import of_tables
 from ethogram.inference.sampled_posterior import SampledPosterior
 from ethogram.models.data import Trajectories
 from ethogram.models.data.parts import is_large
-from ethogram.models.intents import AgentMarkov
-from ethogram.models.rewards import GPIRL, SwitchingGPIRL
-from ethogram.models.roles import RoleHMM
 
-__all__ = ["diagnose"]
+__all__ = ["of_actions", "of_roles", "of_search"]
 
 RESTARTS, STEPS = 3, 300
 """Of fits with one state more or fewer."""
@@ -33,29 +28,11 @@ MORE_GAIN, FEWER_GAIN = 5.0, 0.0
 """Nats of the ELBO by which one state more, or one fewer, has to be better."""
 NEAR = 1.0
 """Nats below the best ELBO within which a restart has found the same fit."""
-PATHS = 20
 
 
-def diagnose(fit: Any) -> Diagnosis:
-    """The findings about a fit."""
-    found = [*_of_search(fit.result)]
-    data, model = fit.data, fit.model
-    large = isinstance(data, Trajectories) and is_large(data)
-    if isinstance(model, RoleHMM) and not large:
-        found += _of_roles(fit)
-    actions = isinstance(model, AgentMarkov | GPIRL | SwitchingGPIRL) and isinstance(data, Trajectories)
-    elbo = np.ravel(getattr(fit.result, "elbo", np.nan))
-    if actions and elbo.size and np.isfinite(elbo[-1]):
-        states, taken = (np.asarray(x) for x in (data.states, data.actions))
-        inside = np.arange(taken.shape[1]) < np.asarray(data.lengths)[:, None]
-        taken = np.where(inside & np.asarray(data.observed), taken, -1)
-        num_actions = model.num_actions if isinstance(model, AgentMarkov) else int(taken.max()) + 1
-        found += of_tables(float(elbo[-1]), states, taken, num_actions)
-    return Diagnosis(found)
-
-
-def _of_search(result: Any) -> Iterator[Finding]:
-    """Whether the search has ended, and chains agree."""
+def of_search(fit: Any) -> Iterator[Finding]:
+    """Whether the search has ended, and restarts and chains agree."""
+    result = fit.result
     if isinstance(result, ConjugateResult) and not result.converged:
         yield Finding(
             "search",
@@ -67,7 +44,7 @@ def _of_search(result: Any) -> Iterator[Finding]:
     if isinstance(result, ConjugateResult) and len(result.restart_elbos) > 1:
         below = float(result.elbo[-1]) - result.restart_elbos
         alike = int((below < NEAR).sum())
-        if alike < 2:
+        if alike == 1 and np.isfinite(np.sort(below)[1]):
             yield Finding(
                 "search",
                 Level.NOTE,
@@ -98,28 +75,42 @@ def _of_search(result: Any) -> Iterator[Finding]:
             )
 
 
-def _of_roles(fit: Any) -> Iterator[Finding]:
-    """Whether states explain their frames, by pseudo-residuals, sampled paths, and other numbers of states."""
+def of_roles(fit: Any) -> Iterator[Finding]:
+    """Whether states explain their frames, by pseudo-residuals, a sampled path, and other numbers of states."""
     model, data = fit.model, fit.data
-    if model.exclusive is not None or model.known_roles:
+    if model.exclusive is not None or model.known_roles or is_large(data):
         return
-    names = data.metadata.feature_names or [f"feature {at}" for at in range(data.observations.shape[-1])]
     try:
-        bound = checks.checked(fit, data)
-    except TypeError:
-        bound = None
-    if bound is not None:
-        residuals = checks.pseudo_residuals(fit._key, bound, some_draws(fit, 1), data)
-        yield from of_residuals(residuals, names)
-    states = fit.states()
+        residuals = fit.residuals()
+    except TypeError:  # frames depend on those before
+        pass
+    else:
+        features = range(residuals.shape[-1])
+        yield from of_residuals(
+            residuals, data.metadata.feature_names or [f"feature {at}" for at in features]
+        )
+    states, recorded = fit.states(), np.asarray(data.observed)
     yield from of_rare_states(states.frames, states.names)
-    yield from of_wide_states(np.asarray(data.observations), states.path, states.names)
+    yield from of_wide_states(
+        np.asarray(data.observations), np.where(recorded, states.path, -1), states.names
+    )
     if len(states.names) > 1:
-        paths = fit.sample_paths(PATHS)
-        seen = np.where(np.asarray(data.observed), paths[-1], -1)
-        yield from of_paths(seen, len(states.names))
+        yield from of_paths(np.where(recorded, fit.sample_paths(1)[0], -1), len(states.names))
     if isinstance(fit.result, ConjugateResult):
         yield from _of_numbers(fit)
+
+
+def of_actions(fit: Any) -> Iterator[Finding]:
+    """Whether a table explains the actions better than the model; not where its ELBO is of labels too, or unknown."""
+    model, data = fit.model, fit.data
+    elbo = np.ravel(getattr(fit.result, "elbo", np.nan))[-1]
+    labelled = getattr(model, "stay_accuracy", None) is not None
+    if labelled or not isinstance(data, Trajectories) or not np.isfinite(elbo):
+        return
+    states, actions = np.asarray(data.states), np.asarray(data.actions)
+    inside = np.arange(actions.shape[1]) < np.asarray(data.lengths)[:, None]
+    actions = np.where(inside & np.asarray(data.observed), actions, -1)
+    yield from of_tables(float(elbo), states, actions, getattr(model, "mdp", model).num_actions)
 
 
 def _of_numbers(fit: Any) -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""Tables of estimates under the names that the data have."""
+"""Tables of estimates, and of answers, under the names that the data have."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ethogram.inference.convergence import convergence, warn_of_convergence
 from ethogram.inference.sampled_posterior import SampledPosterior
 from ethogram.models.arguments import require_number
 
-__all__ = ["entries_of", "estimates", "exported_entries"]
+__all__ = ["answer_dataset", "entries_of", "estimates", "exported_entries"]
 
 AUXILIARY = ("_white", "_free", "_vector", "sticks")
 """Parts of the names of sites that parametrise others."""
@@ -118,3 +118,14 @@ def _answer(fit: Any) -> Any:
     if found.assignment is None:
         return pandas.DataFrame({"state": []})
     return pandas.DataFrame({"state": list(found.assignment.values())}, index=list(found.assignment))
+
+
+def answer_dataset(method: str, found: Any) -> Any:
+    """An xarray Dataset of an answer: states and names (method, variable), log probability and bounds (method,)."""
+    import xarray
+
+    fields = ("log_probability", "upper_bound", "lower_bound", "seconds", "proved_optimal", "kind")
+    variables: dict[str, Any] = {field: ("method", np.array([getattr(found, field)])) for field in fields}
+    states = [] if found.states is None else found.states
+    variables["states"] = ("method", "variable"), np.asarray(states, int)[None]
+    return xarray.Dataset(variables, coords={"method": [method], "variable": list(found.assignment or ())})

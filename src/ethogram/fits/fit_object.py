@@ -13,12 +13,12 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float, Int
 
-from ethogram.fits import behaviour, checks, figures
+from ethogram.fits import behaviour, checks, diagnose, figures
 from ethogram.fits.as_code import as_code
-from ethogram.fits.estimates import estimates
+from ethogram.fits.estimates import answer_dataset, estimates
 from ethogram.fits.new_data import Score, by_group, mean_and_error, require_alike, require_free_states
 from ethogram.fits.states import HiddenStates, names_of_states, renamed, warn_of_rare
-from ethogram.fits.systems import NUM_DRAWS, answer_dataset, require_taken, some_draws, system_of
+from ethogram.fits.systems import NUM_DRAWS, require_taken, some_draws, system_of
 from ethogram.inference import storage
 from ethogram.inference.conjugate import ConjugateResult
 from ethogram.inference.conjugate.gibbs_draws import can_sweep, gibbs_draws
@@ -29,6 +29,7 @@ from ethogram.inference.smoothed_draws import sampled_paths
 from ethogram.models.arguments import require_integer
 from ethogram.models.data import Trajectories
 from ethogram.models.data.parts import map_parts
+from ethogram.models.held_warnings import held_warnings
 from ethogram.plots.axes import figure_or_new, show_plainly
 
 __all__ = ["Fit"]
@@ -342,9 +343,8 @@ class Fit:
         false alarms and faults found. A fit without findings may still be wrong: calibration of choices and the weight
         of the prior are not looked at.
         """
-        from ethogram.fits.diagnose import diagnose
-
-        return diagnose(self)
+        with held_warnings():  # of states and refits, which findings say
+            return Diagnosis([*diagnose.of_search(self), *self._system.faults(self)])
 
     def predict(self, data: Any = None, **settings: int) -> Any:
         """What the agents do next, or in new data, averaged over the posterior.

@@ -13,6 +13,7 @@ from typing import Any
 
 import jax
 
+from ethogram.compilation_cache import use_compilation_cache
 from ethogram.fits.as_code import as_code, call_as_code
 from ethogram.fits.fit import fit
 from ethogram.fits.fit_object import Fit
@@ -20,7 +21,6 @@ from ethogram.fits.saved_fit import fit_of_record
 from ethogram.fits.task_types import Failure, Item, Outcome, Task, failure_of, key_of, said_of
 from ethogram.inference import storage
 from ethogram.models.arguments import refuse_fork
-from ethogram.models.compilation_cache import use_compilation_cache
 
 __all__ = ["here", "jax_config", "place_of", "run_packed", "run_task", "unpacked"]
 

@@ -16,14 +16,13 @@ import numpy as np
 from ethogram.fits.citations import PAPERS, SOFTWARE
 from ethogram.inference import storage
 from ethogram.inference.conjugate import ConjugateResult, ScoreCurve
-from ethogram.inference.conjugate.search import EMPTY
+from ethogram.inference.conjugate.search import EMPTY, mass_of_states
 from ethogram.models.choices.decisions import decisions_in_words
 from ethogram.models.data import Trajectories, valid_steps
 from ethogram.models.data.description import trajectories_in_words
 from ethogram.models.data.gaps import lacking
 from ethogram.models.data.parts import in_parts
 from ethogram.models.held_warnings import held_warnings
-from ethogram.models.quick_jit import quick_jit
 from ethogram.models.whole_files import replacing
 
 __all__ = ["about_data", "about_fit", "write_report"]
@@ -194,13 +193,7 @@ def _about_truncation(posterior: Any) -> str:
     """Whether a fit that learns how many states are used has used all that were offered."""
     if not posterior.model.growth:
         return ""
-    mass = np.asarray(_mass(posterior.model, posterior.blocks))
+    mass = np.asarray(mass_of_states(posterior.model, posterior.blocks))
     if len(mass) < 2 or not (mass > EMPTY).all():
         return ""
     return f" All {len(mass)} intents that the truncation offers are used: offer more."
-
-
-@quick_jit
-def _mass(model: Any, blocks: Any) -> Any:
-    """Expected steps (state,) in every state, by one program."""
-    return model.growth.mass(blocks)

@@ -6,7 +6,7 @@ A system is imported when a model of it is fitted, or a fit of it is asked for s
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -15,10 +15,11 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import logsumexp
 
-from ethogram.fits import figures, findings, methods
+from ethogram.fits import diagnose, figures, findings, methods
 from ethogram.fits.estimates import entries_of, exported_entries
 from ethogram.fits.new_data import require_free_states
 from ethogram.inference.conjugate import ConjugateResult
+from ethogram.inference.diagnostics import Finding
 from ethogram.inference.draws import flat_draws, one_chain
 from ethogram.inference.export import to_arviz
 from ethogram.inference.sampled_posterior import SampledPosterior
@@ -36,7 +37,6 @@ __all__ = [
     "SYSTEMS",
     "RoleForecast",
     "System",
-    "answer_dataset",
     "require_taken",
     "some_draws",
     "system_of",
@@ -149,6 +149,7 @@ class System(NamedTuple):
     takes_data : False of queries, whose evidence is part of the model.
     num_states : of a fit, how many hidden states it tells apart; 0 for none.
     findings : of a fit, what its report says of it.
+    faults : of a fit, findings of what is wrong with it beside its search.
     warns_of_rare_states : whether states of few frames are often errors of a device.
     """
 
@@ -161,6 +162,7 @@ class System(NamedTuple):
     takes_data: bool = True
     num_states: Callable[[Any], int] = _own_num_states
     findings: Callable[[Any], findings.Findings] = findings.of_states
+    faults: Callable[[Any], Iterable[Finding]] = lambda fit: ()
     warns_of_rare_states: bool = False
 
 
@@ -394,23 +396,13 @@ def _no_density(fit: Any, data: Any, num_draws: int) -> tuple[np.ndarray, np.nda
     raise TypeError("an assignment has no predictive density: read fit.result.log_probability")
 
 
-def answer_dataset(method: str, found: Any) -> Any:
-    """An xarray Dataset of an answer: states and names (method, variable), log probability and bounds (method,)."""
-    import xarray
-
-    fields = ("log_probability", "upper_bound", "lower_bound", "seconds", "proved_optimal", "kind")
-    variables: dict[str, Any] = {field: ("method", np.array([getattr(found, field)])) for field in fields}
-    states = [] if found.states is None else found.states
-    variables["states"] = ("method", "variable"), np.asarray(states, int)[None]
-    return xarray.Dataset(variables, coords={"method": [method], "variable": list(found.assignment or ())})
-
-
 _ROLES = System(
     methods.role_methods,
     _role_states,
     _forecast_roles,
     draw=figures.draw_roles,
     num_states=lambda fit: fit.model.num_roles,
+    faults=diagnose.of_roles,
     warns_of_rare_states=True,
 )
 _IMITATIONS = _ROLES._replace(
@@ -419,6 +411,7 @@ _IMITATIONS = _ROLES._replace(
     draw=figures.draw_imitation,
     entries=_imitated_entries,
     num_states=lambda fit: fit.result.fit.posterior.model.num_roles,
+    faults=lambda fit: (),
 )
 
 SYSTEMS: Mapping[str, System] = {
@@ -429,6 +422,7 @@ SYSTEMS: Mapping[str, System] = {
         predict=_predict_actions,
         draw=figures.draw_intents,
         num_states=lambda fit: fit.model.truncation,
+        faults=diagnose.of_actions,
     ),
     "choices.NoisyMDP": System(
         methods.choice_methods,
@@ -447,6 +441,7 @@ SYSTEMS: Mapping[str, System] = {
         figures.draw_rewards,
         _reward_entries,
         findings=findings.of_rewards,
+        faults=diagnose.of_actions,
     ),
     "rewards.SwitchingGPIRL": System(
         methods.switching_methods,
@@ -456,6 +451,7 @@ SYSTEMS: Mapping[str, System] = {
         entries=_reward_entries,
         num_states=lambda fit: fit.model.num_intents,
         findings=findings.of_rewards,
+        faults=diagnose.of_actions,
     ),
     "networks.MarginalMAP": System(
         methods.network_methods,

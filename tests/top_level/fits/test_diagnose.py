@@ -17,7 +17,9 @@ def fitted(seed, fault):
     rng = np.random.default_rng(seed)
     role = np.cumsum(rng.random((4, 200)) < 0.1, axis=1) % 2
     x = 5000 + 40 * (rng.normal(size=(4, 200, 1)) + 6 * role[..., None])
-    data = ethogram.Trajectories.from_list(list(fault(x, rng)))
+    x, observed = fault(x, rng), rng.random((4, 200)) > 0.02
+    x[~observed] = 1e6  # what stands in frames that were not recorded says nothing
+    data = ethogram.Trajectories.from_list(list(x), observed=list(observed))
     model = ethogram.RoleHMM(2, ethogram.GaussianEmission(1))
     return ethogram.fit(jax.random.key(seed), model, data, progress_bar=False)
 
