@@ -19,6 +19,7 @@ from ethogram.inference.diagnostics.tables import of_tables
 from ethogram.inference.sampled_posterior import SampledPosterior
 from ethogram.models.data import Trajectories
 from ethogram.models.data.parts import is_large
+from ethogram.models.families.exponential_family import Known
 
 __all__ = ["of_actions", "of_roles", "of_search"]
 
@@ -115,29 +116,33 @@ def of_actions(fit: Any) -> Iterator[Finding]:
 
 def _of_numbers(fit: Any) -> Iterator[Finding]:
     """Whether a fit with one state more or fewer has a higher ELBO, each given the number of orders of its states."""
-    model, count = fit.model, fit.model.num_roles
+    count = fit.model.num_roles
     own = float(fit.result.elbo[-1]) + gammaln(count + 1)
-    for number in (count - 1, count + 1):
-        if number < 1:
+    for number, least in ((count - 1, FEWER_GAIN), (count + 1, MORE_GAIN)):
+        other = _with_roles(fit.model, number)
+        if other is None:
             continue
-        try:
-            other = dataclasses.replace(model, num_roles=number)
-            found = ConjugateSVI(other).run(
-                jax.random.fold_in(fit._key, number),
-                fit.data,
-                STEPS,
-                restarts=RESTARTS,
-                progress_bar=False,
-            )
-        except (TypeError, ValueError):  # priors of the model are those of its own number of states
-            return
+        key = jax.random.fold_in(fit._key, number)
+        found = ConjugateSVI(other).run(key, fit.data, STEPS, restarts=RESTARTS, progress_bar=False)
         gain = float(found.elbo[-1]) + gammaln(number + 1) - own
-        least = FEWER_GAIN if number < count else MORE_GAIN
         if gain > least:
             yield Finding(
                 "number of states",
                 Level.CAUTION,
-                f"With {number} states in place of {count} the log evidence is at least {gain:.1f} nats higher.",
+                f"With {number} states in place of {count} the ELBO is {gain:.1f} nats higher, orders of the states "
+                "counted.",
                 f"Compare fits with {number} states and {'fewer' if number < count else 'more'} on held-out data.",
                 float(np.log1p(gain - least)),
             )
+
+
+def _with_roles(model: Any, number: int) -> Any:
+    """The model with another number of roles; None where priors tell roles apart, or rows are known or uneven."""
+    if number < 1 or model.emission.differs_by_state:
+        return None
+    rows = {name: getattr(model, name) for name in ("initial", "transition")}
+    if any(isinstance(each, Known) or np.ptp(each) > 0 for each in rows.values()):
+        return None
+    return dataclasses.replace(
+        model, num_roles=number, **{name: np.ravel(each)[0] for name, each in rows.items()}
+    )

@@ -13,14 +13,14 @@ import ethogram
 from ethogram.inference.diagnostics import Level
 
 
-def fitted(seed, fault):
+def fitted(seed, fault, roles=2):
     rng = np.random.default_rng(seed)
     role = np.cumsum(rng.random((4, 200)) < 0.1, axis=1) % 2
     x = 5000 + 40 * (rng.normal(size=(4, 200, 1)) + 6 * role[..., None])
     x, observed = fault(x, rng), rng.random((4, 200)) > 0.02
     x[~observed] = 1e6  # what stands in frames that were not recorded says nothing
     data = ethogram.Trajectories.from_list(list(x), observed=list(observed))
-    model = ethogram.RoleHMM(2, ethogram.GaussianEmission(1))
+    model = ethogram.RoleHMM(roles, ethogram.GaussianEmission(1))
     return ethogram.fit(jax.random.key(seed), model, data, progress_bar=False)
 
 
@@ -30,6 +30,13 @@ def test_sound_roles_have_no_finding_and_a_drift_is_named():
     found = fitted(0, lambda x, rng: x + 60 * np.linspace(0, 1, 200)[:, None]).diagnose()
     assert found[0].level > Level.NOTE and "drift" in {finding.kind for finding in found[:3]}
     assert str(found[0]) == repr(found).splitlines()[0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("roles", "better"), [(1, "With 2 states"), (3, "With 2 states")])
+def test_another_number_of_states_is_named(roles, better):
+    found = fitted(0, lambda x, rng: x, roles).diagnose()
+    assert any(finding.level > Level.NOTE and finding.evidence.startswith(better) for finding in found)
 
 
 @pytest.mark.slow
