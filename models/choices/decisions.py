@@ -17,7 +17,6 @@ from ethogram.models.arguments import (
     read_array,
     require_key,
     require_number,
-    require_room,
 )
 from ethogram.models.choices.checks import (
     check_fields,
@@ -31,6 +30,7 @@ from ethogram.models.data.description import describe_data, features_in_words, w
 from ethogram.models.data.metadata import Metadata
 from ethogram.models.data.trajectories import ColumnName
 from ethogram.models.mdps.mdp import MDP
+from ethogram.models.memory_bound import require_room
 from ethogram.models.printing import printed_as
 
 __all__ = ["Decisions", "check_decisions", "decisions_in_words", "weights_of"]

@@ -6,7 +6,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from ethogram.models.arguments import as_list, read_array, require_one_of
+from ethogram.models.arguments import as_list, read_array, require_flag, require_one_of
 from ethogram.models.data.labels import coded_fields
 from ethogram.models.data.metadata import Metadata
 from ethogram.models.data.padding import (
@@ -100,6 +100,8 @@ def read_episodes(
     Parameters are those of `Trajectories.from_episodes`, and the names of actions, if any.
     """
     require_one_of("last", last, ("keep", "drop"))
+    require_flag("as_states", as_states)
+    require_flag("with_actions", with_actions)
     read, keys = _episode_arrays(episodes)
     seen, acted = [], []
     for place, observation, action in read:

@@ -30,7 +30,7 @@ ARRAY_FIELDS = (*STEP_FIELDS[:3], "lengths", "observed", *SEQUENCE_LABELS, "stay
 def _names(value: Any, field: str) -> tuple[str, ...] | None:
     if value is None:
         return None
-    if isinstance(value, str) or not isinstance(value, Iterable):
+    if isinstance(value, str) or not isinstance(value, Iterable) or getattr(value, "ndim", 1) == 0:
         raise TypeError(f"metadata.{field} is {value!r}: give a list of strings")
     names = tuple(str(name) if isinstance(name, str) else name for name in value)
     if not all(isinstance(name, str) for name in names):

@@ -24,6 +24,7 @@ from ethogram.models.chains.conjugate_chain import ChainEmission
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.families import expected_statistics
 from ethogram.models.families.exponential_family import ConjugateBlock, Known, PartlyKnown
+from ethogram.models.memory_bound import require_room
 from ethogram.models.quick_jit import quick_jit
 
 __all__ = [
@@ -174,6 +175,8 @@ def read_parameters(
     shapes : of each parameter, () for a number.
     by_state : whether parameters may have a leading axis of states.
     """
+    for name, shape in shapes.items():
+        require_room(name, shape, float, "give fewer features")
     given = {name: value for name, value in values.items() if value is not None}
     found = dict(zip(given, read_reals(**given), strict=True))
     for name, value in found.items():
@@ -198,6 +201,8 @@ def read_per_feature(num_features: Any, **parameters: Any) -> dict[str, Array]:
 
 def repeat_rows(block: Any, count: int) -> Any:
     """The block with a new leading batch axis of `count` equal rows."""
+    for leaf in jax.tree.leaves(block):
+        require_room("the prior of the emission", (count, *leaf.shape), leaf.dtype, "give fewer states")
 
     def repeated(xp: Any, block: Any) -> Any:
         return jax.tree.map(lambda x: xp.broadcast_to(x[None], (count, *x.shape)), block)

@@ -48,6 +48,7 @@ from ethogram.models.families.normal_inverse_wishart import (
     NormalInverseWishart,
     NormalInverseWishartCoordinates,
 )
+from ethogram.models.memory_bound import require_room
 from ethogram.models.model_object import computed_once, model_object, static_field
 
 __all__ = ["GaussianEmission", "GaussianMixtureEmission", "KnownCovarianceEmission"]
@@ -84,6 +85,7 @@ class _NormalInverseWishartEmission(CentredEmission):
     def _read_parameters(self: Any) -> None:
         size = self.num_features
         require_integer("num_features", size, 1)
+        require_room("scale", (size, size), float, "give fewer features")
         shapes = {"strength": (), "dof": (), "mean": (size,), "scale": (size, size)}
         values = {name: getattr(self, name) for name in shapes}
         values["dof"] = float(size + 2) if self.dof is None else self.dof

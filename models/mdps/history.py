@@ -198,7 +198,7 @@ def history_of(mdp: MDP, k: int, of: str) -> tuple[dict[str, Any], np.ndarray, n
         after = _after(new, successors, of)[possible[new[:, 0]]]
         numbers, index = np.unique(_numbers(after, base), return_index=True)
         fresh = ~_find(found, numbers)[1]
-        found, new = np.union1d(found, numbers[fresh]), after[index[fresh]]
+        found, new = np.sort(np.concatenate([found, numbers[fresh]])), after[index[fresh]]
         if len(found) > MOST_STATES:
             raise ValueError(f"k is {k}: there are more than {MOST_STATES} histories; give a smaller one")
     histories = _histories(found, lags, base)

@@ -12,6 +12,7 @@ from numpyro.distributions import constraints
 
 from ethogram.models.arguments import (
     is_concrete,
+    read_array,
     read_features,
     read_reals,
     require_one_of,
@@ -92,7 +93,7 @@ def read_inducing(inducing: Any, points: Array) -> Any:
             f"inducing is None, and the features of {num_points} points are traced: pass numbers of points, from "
             "representative_points or select_inducing_points"
         )
-    chosen = jnp.asarray(inducing)
+    chosen = inducing if isinstance(inducing, Array) else read_array("inducing", inducing)
     if not jnp.issubdtype(chosen.dtype, jnp.integer) or chosen.ndim != 1 or not len(chosen):
         raise TypeError(
             f"inducing is {chosen.dtype} {chosen.shape}: give integers (inducing,), numbers of points"
@@ -106,7 +107,7 @@ def read_inducing(inducing: Any, points: Array) -> Any:
             )
         if (counts > 1).any():
             raise ValueError(f"inducing must be unique points; {found[counts > 1][0]} appears twice")
-    return chosen
+    return jnp.asarray(chosen)
 
 
 def default_relevance_prior(points: Array) -> dist.Distribution:

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from ethogram.models.arguments import require_room
 from ethogram.models.data.file_names import NameRule, Paths, existing_file
 from ethogram.models.data.trajectories import Trajectories
+from ethogram.models.memory_bound import require_room
 from ethogram.models.tracking.pose import AXES, ONE, Poses, read_poses
 
 __all__ = ["read_deeplabcut"]
