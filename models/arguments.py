@@ -32,6 +32,7 @@ __all__ = [
     "on_host",
     "read_array",
     "read_features",
+    "read_part",
     "read_positive",
     "read_reals",
     "refuse_fork",
@@ -271,6 +272,15 @@ def read_array(name: str, value: Any, ndim: int | None = None) -> np.ndarray:
         ) from None
     if ndim is not None and array.ndim != ndim:
         raise ValueError(f"{name} has shape {array.shape}: give {ndim} axes")
+    return array
+
+
+def read_part(name: str, value: Any, kinds: str, fix: str) -> Any:
+    """An array of one of NumPy's ``kinds``; None, and arrays of JAX, as they are."""
+    if value is None or isinstance(value, jax.Array | jax.core.Tracer):
+        return value
+    array = read_array(name, value)
+    require_kind(name, array, kinds, fix)
     return array
 
 

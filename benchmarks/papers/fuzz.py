@@ -11,7 +11,8 @@ from hypothesis import settings as profile
 from hypothesis import strategies as st
 
 from benchmarks import report
-from benchmarks.strange_calls import Call, entry_points, outcome
+from benchmarks.entry_points import entry_points
+from benchmarks.strange_calls import Call, outcome
 
 
 def measure(settings: argparse.Namespace) -> list[report.Row]:

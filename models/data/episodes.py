@@ -8,7 +8,7 @@ import numpy as np
 
 from ethogram.models.arguments import as_list, read_array, require_flag, require_one_of
 from ethogram.models.data.labels import coded_fields
-from ethogram.models.data.metadata import Metadata
+from ethogram.models.data.metadata import Metadata, read_metadata
 from ethogram.models.data.padding import (
     Column,
     FrameRows,
@@ -70,7 +70,7 @@ def read_list(
         clocks = clocks_of(columns.get("group"), len(lengths), "group")
         sorted_rows = SortedRows(lambda row: f"time[{sequence[row]}][{rank[row]}]", sequence, str, clocks)
         frame = frame_numbers(times.values, step, sorted_rows, "time", snap)
-        metadata = with_time_metadata(Metadata() if metadata is None else metadata, times, step, sequence)
+        metadata = with_time_metadata(read_metadata(metadata), times, step, sequence)
         last = np.cumsum(lengths)[lengths > 0] - 1
         lengths[lengths > 0] = frame[last] + 1
     elif step is not None or snap is not False:

@@ -16,6 +16,7 @@ __all__ = [
     "STEP_LABELS",
     "ColumnName",
     "Metadata",
+    "read_metadata",
 ]
 
 ColumnName = str | int
@@ -39,6 +40,13 @@ def _names(value: Any, field: str) -> tuple[str, ...] | None:
         twice = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"metadata.{field} must be unique; {twice!r} appears twice")
     return names or None
+
+
+def read_metadata(metadata: Any) -> "Metadata":
+    """Metadata, those without any where None; a TypeError for anything else."""
+    if not isinstance(metadata, Metadata | None):
+        raise TypeError(f"metadata is {type(metadata).__name__}: give an ethogram.Metadata")
+    return Metadata() if metadata is None else metadata
 
 
 @jax.tree_util.register_static

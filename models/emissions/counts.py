@@ -57,7 +57,9 @@ class PoissonEmission(FeatureEmission):
     prior_from_data: ClassVar[tuple[str, ...]] = ("mean",)
 
     def __post_init__(self):
-        self._set(**read_per_feature(self.num_features, shape=self.shape, mean=self.mean))
+        self._set(
+            **read_per_feature(self.num_features, self.prior_from_data, shape=self.shape, mean=self.mean)
+        )
         if self.mean is not None and is_concrete(self.mean):
             require(np.asarray(self.mean) > 0, "mean", self.mean, "is not positive", "use a positive number")
         self.block()

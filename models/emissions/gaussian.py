@@ -89,7 +89,7 @@ class _NormalInverseWishartEmission(CentredEmission):
         shapes = {"strength": (), "dof": (), "mean": (size,), "scale": (size, size)}
         values = {name: getattr(self, name) for name in shapes}
         values["dof"] = float(size + 2) if self.dof is None else self.dof
-        self._set(**read_parameters(shapes, self.may_differ, **values))
+        self._set(**read_parameters(shapes, self.prior_from_data, self.may_differ, **values))
 
     @property
     def differs_by_state(self: Any) -> bool:
@@ -220,7 +220,9 @@ class KnownCovarianceEmission(_QuadraticPotentials):
             )
         size = len(covariance)
         shapes = {"covariance": (size, size), "mean": (size,), "mean_covariance": (size, size)}
-        given = read_parameters(shapes, **{name: getattr(self, name) for name in shapes})
+        given = read_parameters(
+            shapes, self.prior_from_data, **{name: getattr(self, name) for name in shapes}
+        )
         for name, value in given.items():
             if name != "mean" and is_concrete(value):
                 require_covariance(name, value)
