@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ethogram.fits.corrected import is_narrow
 from ethogram.inference.convergence import convergence, warn_of_convergence
 from ethogram.inference.sampled_posterior import SampledPosterior
 from ethogram.models.arguments import require_number
@@ -43,7 +44,8 @@ def estimates(fit: Any, probability: float) -> Any:
         by_site = {site: values[..., sites == site] for site in dict.fromkeys(sites.tolist())}
         warn_of_convergence(by_site, ", or use method='nuts'" if fit.method in ("px-da", "laplace") else "")
         table["ess"], table["r_hat"] = convergence(values)
-    return pandas.DataFrame(table, index=names)
+    q = {name: f"q_{name}" for name in ("sd", "lower", "upper")} if is_narrow(fit) else {}
+    return pandas.DataFrame(table, index=names).rename(columns=q)
 
 
 def exported_entries(fit: Any, **options: Any) -> tuple[list[str], np.ndarray]:

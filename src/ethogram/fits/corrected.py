@@ -1,0 +1,45 @@
+"""Draws of the posterior in place of those of a q that is too narrow."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from ethogram.inference.conjugate import ConjugateResult
+from ethogram.inference.conjugate.gibbs_draws import can_sweep, gibbs_draws
+from ethogram.inference.refresh import refresh_posterior
+from ethogram.inference.sampled_posterior import SampledPosterior
+from ethogram.models.data.parts import is_large
+
+__all__ = ["corrected_draws", "is_narrow"]
+
+NUM_DRAWS, GROUPS = 1000, 4
+"""Draws of parameters by Gibbs sweeps, and the groups of them that effective sample sizes and R-hat compare."""
+DRAWS_FROM = "Gibbs sweeps that start at draws of a variational fit"
+
+
+def is_narrow(fit: Any) -> bool:
+    """Whether the draws of a fit are of a mean field, which is narrower than the posterior."""
+    return isinstance(fit.result, ConjugateResult)
+
+
+def corrected_draws(fit: Any) -> SampledPosterior:
+    """Draws by Gibbs sweeps, where sequences are independent chains of one transition matrix; else by NUTS.
+
+    Raises
+    ------
+    ValueError
+        The data are larger than memory, or the model has no density that NUTS could sample.
+    """
+    posterior, key = fit.result.posterior, jax.random.fold_in(fit._key, 2)
+    if is_large(fit.data):
+        raise ValueError(
+            "data on disk are read part by part: correct a fit to a part of them, by data.take(...)"
+        )
+    if not can_sweep(posterior.model):
+        return refresh_posterior(key, fit.result, fit.data)
+    sites = gibbs_draws(key, posterior, fit.data, NUM_DRAWS)[0]
+    grouped = {name: np.reshape(site, (GROUPS, -1, *site.shape[1:])) for name, site in sites.items()}
+    return SampledPosterior(posterior.model, grouped, {}, DRAWS_FROM)
