@@ -25,7 +25,7 @@ __all__ = ["entry_points"]
 
 FIELDS = (
     *ethogram.Trajectories._fields, "observations", "column", "metadata", "episode", "dataset", "start", "state_names",
-    "action_names", "features", "transitions", "discount", "table", "constraints", "num_steps", "restarts",
+    "action_names", "features", "transitions", "discount", "table", "constraints", "num_steps", "restarts", "basis",
 )  # fmt: skip
 """Words of messages besides the arguments of a function: parts of what these hold."""
 
