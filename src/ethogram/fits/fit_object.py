@@ -25,6 +25,7 @@ from ethogram.inference.conjugate.gibbs_draws import can_sweep, gibbs_draws
 from ethogram.inference.diagnostics import Diagnosis
 from ethogram.inference.draws import Draws, ExportsDraws
 from ethogram.inference.export import to_arviz
+from ethogram.inference.sampled_posterior import SampledPosterior
 from ethogram.inference.smoothed_draws import sampled_paths
 from ethogram.models.arguments import require_integer
 from ethogram.models.data import Trajectories
@@ -67,9 +68,16 @@ class Fit:
         self.result, self.seconds, self._code = result, seconds, code
         self._key, self._system, self._names = key, system_of(model, result), dict(names or {})
         self._paths: dict[int, np.ndarray] = {}  # of its own data, the last number of draws only
+        self._diagnoses: dict[bool, Diagnosis] = {}  # by thoroughness
 
     def __repr__(self) -> str:
-        return f"Fit({type(self.model).__name__}, method={self.method!r}, {self.seconds:.1f} s)"
+        own = f"Fit({type(self.model).__name__}, method={self.method!r}, {self.seconds:.1f} s)"
+        slow = isinstance(self.result, SampledPosterior) and not self._diagnoses
+        return "\n".join([own, *(() if slow else self._known_findings().first_lines())])
+
+    def _known_findings(self) -> Diagnosis:
+        """Those of :meth:`diagnose` where it was called, else those of the search alone."""
+        return self._diagnoses.get(max(self._diagnoses, default=False)) or Diagnosis(diagnose.of_search(self))
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "_system"}
@@ -113,18 +121,20 @@ class Fit:
 
         Returns
         -------
-        A pandas DataFrame, one row per parameter; rewards are functions of features, without the noise of single
+        A pandas DataFrame, one row per parameter, with the worst findings above it where it is printed, and in its
+        attribute ``findings``: those of :meth:`diagnose` where it was called, else of the search. Rewards are functions
+        of features, without the noise of single
         states, which draws and exports have. Of a variational fit, whose draws are independent, ess and r_hat are
         NaN; of an assignment, one row per MAP variable. That of an imitation begins with ``failure``, the probability
         that a fresh game of the last round fails. Relevances of a `GPIRL` that are uncertain are there by their
         logarithms, as ``log_relevance[...]``: their tails are too heavy for means. Mean and sd are infinite where a few
         draws decide them: the mean lies outside the central 99 %, as of a state of a frame or two.
-
-        Warns
-        -----
-        UserWarning : draws have fewer than 100 effective samples, or an r_hat above 1.01.
         """
-        return estimates(self, probability)
+        from ethogram.fits.summary_table import SummaryTable  # imports pandas
+
+        table = SummaryTable(estimates(self, probability))
+        table.findings = self._known_findings()
+        return table
 
     @property
     def state_names(self) -> tuple[str, ...]:
@@ -140,7 +150,7 @@ class Fit:
         """
         self._require_states()
         fit = copy.copy(self)
-        fit._names = renamed(self._system.num_states(self), names, self._names)
+        fit._names, fit._diagnoses = renamed(self._system.num_states(self), names, self._names), {}
         fit.code = f"{self.code}\nfit = fit.rename({as_code(dict(names))})" if self.code else ""
         return fit
 
@@ -333,7 +343,7 @@ class Fit:
         show_plainly(figure)
         return figure
 
-    def diagnose(self) -> Diagnosis:
+    def diagnose(self, *, thorough: bool = False) -> Diagnosis:
         """What is wrong with the fit: findings with their evidence and advice, the worst first.
 
         They are of the search (not converged, few effective samples, divergences), of roles (outliers, tails, drift,
@@ -343,8 +353,11 @@ class Fit:
         false alarms and faults found. A fit without findings may still be wrong: calibration of choices and the weight
         of the prior are not looked at.
         """
-        with held_warnings():  # of states and refits, which findings say
-            return Diagnosis([*diagnose.of_search(self), *self._system.faults(self)])
+        if thorough not in self._diagnoses:
+            with held_warnings():  # of states and refits, which findings say
+                found = [*diagnose.of_search(self), *self._system.faults(self, thorough)]
+            self._diagnoses[thorough] = Diagnosis(found)
+        return self._diagnoses[thorough]
 
     def predict(self, data: Any = None, **settings: int) -> Any:
         """What the agents do next, or in new data, averaged over the posterior.
