@@ -207,7 +207,7 @@ def _feature(data: Predicted, feature: np.ndarray, name: str) -> Iterator[Findin
         return
     x = np.where(data.legal, (feature - middle) / scale, 0.0)
     sums = _sums(data, x)
-    far = (np.abs(x) > FAR).any(1)
+    far: np.ndarray = np.any(np.abs(x) > FAR, axis=1)
     z = abs(sums.z(~far)) / LEAST_Z
     if z > 1 and 0 < far.mean() <= MOST_FAR and abs(sums.utility(data.weight, ~far)) > LEAST_CHANGE:
         yield Finding(
@@ -269,8 +269,17 @@ def of_prior(
     """
     mean, covariance = draws.mean(0), np.atleast_2d(np.cov(draws.T))
     sd = np.sqrt(np.diagonal(covariance))
-    learned = sd / deviation
-    kept = [f"{names[at]} ({learned[at]:.2f})" for at in np.flatnonzero(learned > LEAST_LEARNED)]
+    precision = np.linalg.inv(covariance)
+    shift = np.zeros(len(mean))
+    for scale in (0.5, 2.0):
+        other = precision + np.diag((scale**-2 - 1) / deviation**2)
+        if np.linalg.eigvalsh(other).min() > 0:
+            shift = np.maximum(shift, np.abs(np.linalg.solve(other, precision @ mean) - mean) / sd)
+    learned, moved = sd / deviation, shift > LEAST_SHIFT
+    kept = [
+        f"{names[at]} ({learned[at]:.2f})"
+        for at in np.flatnonzero((learned > LEAST_LEARNED) & ~moved).tolist()
+    ]
     if kept:
         yield Finding(
             "prior",
@@ -279,15 +288,8 @@ def of_prior(
             "Scale the feature so that it differs by about 1 between options, or leave it out.",
             float(len(kept) / len(names)),
         )
-    precision = np.linalg.inv(covariance)
-    shift = np.zeros(len(mean))
-    for scale in (0.5, 2.0):
-        other = precision + np.diag((scale**-2 - 1) / deviation**2)
-        if np.linalg.eigvalsh(other).min() > 0:
-            shift = np.maximum(shift, np.abs(np.linalg.solve(other, precision @ mean) - mean) / sd)
-    far = np.flatnonzero((shift > LEAST_SHIFT) & (learned <= LEAST_LEARNED))
-    if len(far):
-        worst = far[shift[far].argmax()]
+    if moved.any():
+        worst = int(shift.argmax())
         yield Finding(
             "prior",
             Level.CAUTION,

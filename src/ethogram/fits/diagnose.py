@@ -14,7 +14,7 @@ from ethogram.inference.conjugate import ConjugateResult, ConjugateSVI
 from ethogram.inference.conjugate.search import EMPTY, mass_of_states
 from ethogram.inference.convergence import LARGEST_R_HAT, LEAST_ESS, convergence
 from ethogram.inference.diagnostics import Finding, Level
-from ethogram.inference.diagnostics.paths import of_paths, of_rare_states, of_wide_states
+from ethogram.inference.diagnostics.paths import of_alike, of_paths, of_rare_states, of_wide_states
 from ethogram.inference.diagnostics.residuals import of_residuals
 from ethogram.inference.diagnostics.tables import of_tables
 from ethogram.inference.sampled_posterior import SampledPosterior
@@ -22,7 +22,7 @@ from ethogram.models.data import Trajectories
 from ethogram.models.data.parts import is_large
 from ethogram.models.families.exponential_family import Known
 
-__all__ = ["of_actions", "of_roles", "of_search"]
+__all__ = ["of_actions", "of_intents", "of_roles", "of_search"]
 
 RESTARTS, STEPS = 3, 300
 """Of fits with one state more or fewer."""
@@ -144,6 +144,20 @@ def of_actions(fit: Any, thorough: bool) -> Iterator[Finding]:
     inside = np.arange(actions.shape[1]) < np.asarray(data.lengths)[:, None]
     actions = np.where(inside & np.asarray(data.observed), actions, -1)
     yield from of_tables(float(elbo), states, actions, getattr(model, "mdp", model).num_actions)
+
+
+def of_intents(fit: Any, thorough: bool) -> Iterator[Finding]:
+    """Tables of actions, and, along a sampled path, intents that choose alike and chances of changes that vary."""
+    yield from of_actions(fit, thorough)
+    if is_large(fit.data):
+        return
+    path, data, count = fit.sample_paths(1)[0], fit.data, len(fit.state_names)
+    states, actions = np.asarray(data.states), np.asarray(data.actions)
+    actions = np.where((path >= 0) & np.asarray(data.observed), actions, -1)
+    yield from of_alike(path, states, actions, fit.state_names)
+    if count > 1:
+        pairs = np.maximum(states, 0) * (fit.model.num_actions + 1) + actions + 1
+        yield from of_paths(path, count, pairs)
 
 
 def _of_numbers(fit: Any) -> Iterator[Finding]:

@@ -17,6 +17,7 @@ from scipy.special import logsumexp
 
 from ethogram.fits import diagnose, figures, findings, methods
 from ethogram.fits.diagnose_choices import of_choices
+from ethogram.fits.diagnose_rewards import of_rewards
 from ethogram.fits.estimates import entries_of, exported_entries
 from ethogram.fits.new_data import require_free_states
 from ethogram.inference.conjugate import ConjugateResult
@@ -423,7 +424,7 @@ SYSTEMS: Mapping[str, System] = {
         predict=_predict_actions,
         draw=figures.draw_intents,
         num_states=lambda fit: fit.model.truncation,
-        faults=diagnose.of_actions,
+        faults=diagnose.of_intents,
     ),
     "choices.NoisyMDP": System(
         methods.choice_methods,
@@ -443,7 +444,7 @@ SYSTEMS: Mapping[str, System] = {
         figures.draw_rewards,
         _reward_entries,
         findings=findings.of_rewards,
-        faults=diagnose.of_actions,
+        faults=of_rewards,
     ),
     "rewards.SwitchingGPIRL": System(
         methods.switching_methods,
