@@ -6,17 +6,27 @@ is at least its ELBO. A table that is above the ELBO is the better explanation, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 from scipy.special import gammaln
 
 from ethogram.inference.diagnostics.finding import Finding, Level
 
-__all__ = ["log_evidence", "log_loo", "of_scores", "of_tables", "table_evidence", "table_scores"]
+__all__ = [
+    "log_evidence",
+    "log_loo",
+    "of_heldout",
+    "of_scores",
+    "of_tables",
+    "table_evidence",
+    "table_scores",
+]
 
 CONCENTRATION = 0.5
 """Of the Dirichlet prior of every row (Jeffreys)."""
+ERRORS = 2.0
+"""Standard errors of a held-out difference beyond which it is one."""
 LEAST = 5.0
 """Nats by which a table has to be better."""
 
@@ -73,6 +83,26 @@ def of_tables(elbo: float, states: np.ndarray, actions: np.ndarray, num_actions:
             "an action).",
             "Do not interpret the fit before it is better than such a table.",
             float(np.log(gain / LEAST)),
+        )
+
+
+def of_heldout(own: float, peers: Mapping[str, tuple[float, float]]) -> Iterator[Finding]:
+    """The best of some simpler models, where it predicts held-out actions better than the model.
+
+    Parameters
+    ----------
+    own : nats per step of the model.
+    peers : by name, nats per step, and the standard error of the difference to the model.
+    """
+    name = max(peers, key=lambda each: peers[each][0])
+    gain, error = peers[name][0] - own, peers[name][1]
+    if gain > ERRORS * error:
+        yield Finding(
+            "baseline",
+            Level.WARNING,
+            f"Of held-out sequences {name} predicts the actions better, by {gain:.3f} (se {error:.3f}) nats per step.",
+            "Do not interpret the fit before it is better than such a model.",
+            float(np.log1p(gain)),
         )
 
 
