@@ -106,23 +106,17 @@ def of_heldout(own: float, peers: Mapping[str, tuple[float, float]]) -> Iterator
         )
 
 
-def table_scores(legal: np.ndarray, choice: np.ndarray, subject: np.ndarray) -> dict[str, np.ndarray]:
+def table_scores(legal: np.ndarray, choice: np.ndarray) -> dict[str, np.ndarray]:
     """Log probabilities (decision,) given all others, by model: equal chances, and shares of slots where all are full.
 
     Parameters
     ----------
     legal : (decision, option).
-    choice, subject : (decision,).
+    choice : (decision,).
     """
     scores = {"equal chances": -np.log(legal.sum(1))}
     if legal.all():
-        order = np.argsort(subject, kind="stable")
-        last = np.full(len(choice), -1)
-        same = subject[order][1:] == subject[order][:-1]
-        last[order[1:]] = np.where(same, choice[order][:-1], -1)
-        slots = legal.shape[1]
-        scores["shares of the slots"] = log_loo(np.zeros((len(choice), 1)), choice, slots)
-        scores["shares by the slot chosen last"] = log_loo(last[:, None], choice, slots)
+        scores["shares of the slots"] = log_loo(np.zeros((len(choice), 1)), choice, legal.shape[1])
     return scores
 
 
