@@ -21,6 +21,7 @@ from numpyro.distributions import Distribution
 
 from ethogram.inference.saved_classes import PACKAGE, find_class, find_distribution, tag_of
 from ethogram.models.held_warnings import held_warnings
+from ethogram.models.memory_bound import declared_bytes, require_room
 from ethogram.models.whole_files import replacing
 
 __all__ = ["fingerprint", "pack", "read", "require_folder", "unpack", "write"]
@@ -91,13 +92,19 @@ def read(path: str | os.PathLike) -> Any:
 
 def unpack(raw: bytes, path: str) -> Any:
     """What :func:`pack` packed; `path` names it in errors."""
+    foreign = f"{path} cannot be read: truncated, or not written by ethogram"
+    try:
+        declared = declared_bytes(io.BytesIO(raw))
+    except Exception as error:  # arbitrary bytes may raise any
+        raise ValueError(f"{foreign} ({error})") from error
+    require_room(f"arrays of {path}", (declared,), np.uint8, "it may be damaged")
     try:
         with np.load(io.BytesIO(raw), allow_pickle=False) as archive:
             record = json.loads(str(archive["structure"]))
             arrays = {name: archive[name] for name in archive.files if name != "structure"}
         form, content = record["format"], record["content"]
-    except Exception as error:  # arbitrary bytes may raise any
-        raise ValueError(f"{path} cannot be read: truncated, or not written by ethogram ({error})") from error
+    except Exception as error:
+        raise ValueError(f"{foreign} ({error})") from error
     try:
         if form != FORMAT:
             raise ValueError(f"its format is {form!r}, not {FORMAT!r}")

@@ -32,6 +32,7 @@ __all__ = [
     "on_host",
     "read_array",
     "read_features",
+    "read_part",
     "read_positive",
     "read_reals",
     "refuse_fork",
@@ -46,14 +47,10 @@ __all__ = [
     "require_one_of",
     "require_reals",
     "require_representable",
-    "require_room",
     "warn_user",
 ]
 
 Reals = ArrayLike | Sequence[Any]
-
-MOST_BYTES = 2**31
-"""Arrays above this size are refused where a smaller form would do."""
 
 
 def require_integer(name: str, value: Any, least: int | None = None, most: int | None = None) -> int:
@@ -81,10 +78,15 @@ def require_number(
     A TypeError unless it is a Python or NumPy number, or an array without axes; not a boolean.
     """
     scalar = isinstance(value, np.ndarray | jax.Array) and value.ndim == 0 and is_concrete(value)
-    number = value.item() if scalar else value
+    number = value.item() if scalar and isinstance(value.dtype, np.dtype) else value
     if isinstance(number, bool | np.bool_) or not isinstance(number, numbers.Real):
         raise TypeError(f"{name} must be a real number, not {value!r}")
-    number = float(number)
+    try:
+        number = float(number)
+    except OverflowError:
+        raise ValueError(
+            f"{name} must be a number that a float holds, not one of more than 308 digits"
+        ) from None
     bounds = (
         ("at least", least, operator.ge),
         ("greater than", above, operator.gt),
@@ -235,7 +237,7 @@ def require_reals(name: str, value: Any) -> None:
     if hasattr(value, "dtype"):
         if not isinstance(value.dtype, np.dtype) and not isinstance(value, jax.Array | jax.core.Tracer):
             raise TypeError(f"{name} is {type(value).__name__} of {value.dtype}: pass an array of floats")
-        if not jnp.issubdtype(value.dtype, jnp.floating):
+        if not jnp.issubdtype(value.dtype, jnp.floating) or value.dtype.itemsize > 8:
             raise TypeError(f"{name} has dtype {value.dtype}, not a float type: pass {name}.astype(float)")
         return
     try:
@@ -273,6 +275,15 @@ def read_array(name: str, value: Any, ndim: int | None = None) -> np.ndarray:
     return array
 
 
+def read_part(name: str, value: Any, kinds: str, fix: str) -> Any:
+    """An array of one of NumPy's ``kinds``; None, and arrays of JAX, as they are."""
+    if value is None or isinstance(value, jax.Array | jax.core.Tracer):
+        return value
+    array = read_array(name, value)
+    require_kind(name, array, kinds, fix)
+    return array
+
+
 def read_reals(**parameters: Any) -> list[Array]:
     """Parameters as finite JAX arrays of one float type, the common one of those that are arrays."""
     for name, value in parameters.items():
@@ -283,6 +294,7 @@ def read_reals(**parameters: Any) -> list[Array]:
     typed = [x if isinstance(x, Array) else jax.dtypes.canonicalize_dtype(x.dtype) for x in arrays]
     own = {x.dtype if isinstance(x, Array) else x for x in typed}  # one of them is found sooner
     dtype = own.pop() if len(own) == 1 else jnp.result_type(*typed) if typed else jnp.result_type(float)
+    dtype = jnp.promote_types(dtype, np.float32)  # no factorisation takes half precision
     for name, value in parameters.items():
         if is_concrete(value):
             require_representable(name, value, dtype)
@@ -386,12 +398,3 @@ def require_covariance(name: str, matrices: Any, rows: Iterable[tuple[int, ...]]
         except np.linalg.LinAlgError:
             fix = "add to its diagonal, or drop features that depend on others"
             raise ValueError(f"{place} is not positive definite (it is {came}): {fix}") from None
-
-
-def require_room(name: str, shape: tuple[int, ...], dtype: Any, fix: str) -> None:
-    """Raise ValueError where an array would take more than 2 GiB."""
-    size = math.prod(shape) * jnp.dtype(dtype).itemsize
-    if size > MOST_BYTES:
-        raise ValueError(
-            f"{name} would have shape {shape} and take {size / 2**30:.3g} GiB, more than 2: {fix}"
-        )

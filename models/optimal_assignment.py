@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import ArrayLike
 
-from ethogram.models.arguments import require
+from ethogram.models.arguments import read_array, require, require_kind
 from ethogram.models.printing import short_repr
 
 __all__ = ["Assignment", "checked_costs", "optimal_assignment", "ranked_assignment"]
@@ -85,7 +85,9 @@ def optimal_assignment(cost: ArrayLike) -> Assignment:
 
 
 def checked_costs(cost: ArrayLike) -> Float[np.ndarray, "*batch agent role"]:
-    costs = np.asarray(cost, dtype=np.float64)
+    costs = read_array("cost", cost)
+    require_kind("cost", costs, "biuf", "give numbers")
+    costs = costs.astype(np.float64)
     if costs.ndim < 2:
         raise ValueError(f"cost has shape {costs.shape}: give at least two axes, (..., agent, role)")
     num_agents, num_roles = costs.shape[-2:]

@@ -12,6 +12,8 @@ from typing import IO
 
 import numpy as np
 
+from ethogram.models.memory_bound import declared_bytes, require_room
+
 __all__ = ["embedded", "external", "read"]
 
 
@@ -57,6 +59,8 @@ def _arrays(file: IO[bytes], name: str, keys: Sequence[str]) -> list[np.ndarray]
     try:
         if not zipfile.is_zipfile(file):
             raise zipfile.BadZipFile("not a zip archive, or its end is missing")
+        declared = declared_bytes(file)
+        require_room(f"arrays of {name}", (declared,), np.uint8, "it may be damaged")
         file.seek(0)
         with np.load(file, allow_pickle=False) as archive:
             missing = [key for key in keys if key not in archive.files]

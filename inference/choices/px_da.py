@@ -35,6 +35,7 @@ from ethogram.models.choices.checks import namespace
 from ethogram.models.choices.choice_problem import ChoiceProblem, padded_count
 from ethogram.models.choices.decisions import Decisions, HostOrDevice
 from ethogram.models.choices.noisy_mdp import NoisyMDP
+from ethogram.models.memory_bound import require_room
 
 __all__ = ["PXDA", "PXDAState"]
 
@@ -186,6 +187,10 @@ class PXDA(MCMCKernel):
         if data.weight is not None:
             fix = ": PXDA repeats decisions, and takes integer weights only; use NUTS for others"
             require(np.asarray(data.weight, float) % 1 == 0, "weight", data.weight, fix)
+            total, each = np.sum(data.weight, dtype=float), np.shape(checked.design)[1:]
+            require_room(
+                "decisions, by their weight,", (int(total), *each), float, "give smaller weights, or use NUTS"
+            )
             rows = np.repeat(rows, np.asarray(data.weight).astype(int))
         design, legal, choice = (np.asarray(part)[rows] for part in (checked.design, data.legal, data.choice))
         if data.subject is None:

@@ -52,6 +52,7 @@ from ethogram.models.data.parts import in_parts, is_large
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.families.projection import may_not_fall, warn_of_rows
 from ethogram.models.keys import folded_key, split_key
+from ethogram.models.memory_bound import require_room
 
 __all__ = ["ConjugateSVI"]
 
@@ -171,6 +172,8 @@ class ConjugateSVI:
             problem = sampled_problem(bound, data, key_start, frames)
         else:
             problem = make_problem(bound, data)
+        size = sum(np.size(leaf) for leaf in jax.tree.leaves(problem.prior))
+        require_room("blocks of all restarts", (restarts, size), float, "give fewer restarts", copies=8)
         several = earlier is None and restarts > 1
         chosen = _chosen_search(search, problem.model, ascends and tol > 0, several)
         steps = None if ascends else plan_steps(problem, data, key_plan, batch_size, step_size)

@@ -16,10 +16,11 @@ from ethogram.inference.draws import HasMean, flat_draws
 from ethogram.inference.export.draws import read_draws
 from ethogram.inference.export.labelled_arrays import Layout, relabel
 from ethogram.inference.export.pointwise import Pointwise
-from ethogram.models.arguments import require_integer, require_key, require_one_of, require_room, warn_user
+from ethogram.models.arguments import require_integer, require_key, require_one_of, warn_user
 from ethogram.models.conjugate_model import Exportable, bound_model, check_data, overrides
 from ethogram.models.data.parts import in_parts, is_large
 from ethogram.models.data.trajectories import Trajectories
+from ethogram.models.memory_bound import require_room
 
 __all__ = ["to_arviz"]
 

@@ -6,6 +6,7 @@ import numpy as np
 from jaxtyping import Bool, Int
 from numpy.typing import ArrayLike
 
+from ethogram.models.arguments import require_integer
 from ethogram.models.data.selection import own_units
 from ethogram.models.optimal_assignment import optimal_assignment
 from ethogram.models.printing import short_repr
@@ -70,6 +71,7 @@ def align_states(reference: ArrayLike, estimate: ArrayLike, *, num_states: int =
     >>> align_states([0, 0, 1, 1, -1], [2, 2, 0, 1, 1])
     Alignment(permutation=[1, -1, 0], hamming=0.25)
     """
+    require_integer("num_states", num_states, 0)
     true, learned = _labels("reference", reference), _labels("estimate", estimate)
     valid = _both(true, learned)
     shape = (max(num_states, int(learned.max()) + 1), max(num_states, int(true.max()) + 1))

@@ -13,12 +13,13 @@ from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import numpyro.distributions as dist
 from jax import Array, lax
 from jaxtyping import Float
 from numpyro.distributions import constraints
 
-from ethogram.models.arguments import require_integer
+from ethogram.models.arguments import read_part, require_integer
 from ethogram.models.chains import markov_chain
 from ethogram.models.chains.conjugate_chain import masked_log_likelihood
 from ethogram.models.chains.emitted_steps import last_frames, log_prob_of_steps, sample_steps
@@ -144,6 +145,17 @@ class HiddenMarkov(LatentChain):
         num_steps: int | None = None,
         validate_args: bool | None = None,
     ):
+        initial = read_part("initial", initial, "biuf", "give probabilities (state,)")
+        transition = read_part("transition", transition, "biuf", "give probabilities (state, next state)")
+        lengths = read_part("lengths", lengths, "iu", "give integers")
+        observed = read_part("observed", observed, "b", "give booleans (..., time)")
+        states = read_part("states", states, "iu", "give integers (..., time)")
+        if not np.ndim(initial) or transition is None:
+            raise TypeError("initial has no axes, or transition is None: give probabilities of every state")
+        if not isinstance(emission, dist.Distribution):
+            raise TypeError(
+                f"emission is {type(emission).__name__}: give a numpyro distribution, one entry per state"
+            )
         self.initial, self.transition, self.emission = jnp.asarray(initial), jnp.asarray(transition), emission
         self.lengths, self.observed, self.states = lengths, observed, states
         num_states = self.initial.shape[-1]
@@ -160,6 +172,7 @@ class HiddenMarkov(LatentChain):
             num_steps = part.shape[-1] if num_steps is None and part is not None else num_steps
         if num_steps is None:
             raise ValueError("num_steps is unknown: pass it, or observed (..., time)")
+        require_integer("num_steps", num_steps, 0)
         self.num_steps = num_steps
         batch_shape = jnp.broadcast_shapes(
             self.initial.shape[:-1],

@@ -14,7 +14,7 @@ import numpy as np
 from jax import Array
 from jaxtyping import ArrayLike
 
-from ethogram.models.arguments import is_concrete, on_host, require
+from ethogram.models.arguments import is_concrete, on_host, read_array, require
 
 __all__ = ["ChainPotentials", "chain_potentials", "into_step"]
 
@@ -86,12 +86,13 @@ def chain_potentials(
     Arguments and errors are those of :func:`ethogram.models.chains.log_normalizer`.
     """
     xp: Any = np if on_host(log_initial, log_transition, step_log_likelihood, length) else jnp
-    named = {
-        "log_initial": xp.asarray(log_initial),
-        "log_transition": xp.asarray(log_transition),
-        "step_log_likelihood": xp.asarray(step_log_likelihood),
+    named: dict[str, Any] = {
+        "log_initial": log_initial,
+        "log_transition": log_transition,
+        "step_log_likelihood": step_log_likelihood,
     }
-    for name, x in named.items():
+    for name, value in named.items():
+        x = named[name] = xp.asarray(value if isinstance(value, jax.Array) else read_array(name, value))
         if not jnp.issubdtype(x.dtype, jnp.floating):
             raise TypeError(
                 f"{name} must be floating-point log potentials, not {x.dtype}: take the log first"

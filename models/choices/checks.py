@@ -29,6 +29,10 @@ KINDS = {
 }  # fmt: skip
 
 
+MOST_ABSENT = 1000
+"""Subjects without decisions, of which each has values, per decision."""
+
+
 def check_fields(
     features: Any, legal: Any, choice: Any, subject: Any, weight: Any, subject_names: Any
 ) -> None:
@@ -54,6 +58,9 @@ def check_fields(
         who, count = arrays["subject"], np.inf if subject_names is None else len(subject_names)
         known = "" if subject_names is None else f" to {count - 1}, as metadata.subject_names has {count}"
         require((who >= 0) & (who < count), "subject", who, "is no subject", f"number subjects from 0{known}")
+        most = count if subject_names is not None else max(MOST_ABSENT, MOST_ABSENT * len(who))
+        fix = "number subjects 0, 1, 2, ..., or name them"
+        require(who < most, "subject", who, f"is far beyond the {len(who)} decisions", fix)
     if weight is not None:
         often = arrays["weight"].astype(float)
         fine = np.isfinite(often) & (often >= 0)

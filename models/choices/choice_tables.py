@@ -11,7 +11,7 @@ import numpy as np
 from ethogram.models.arguments import as_list, require, require_integer, warn_user
 from ethogram.models.data.columns import Columns, as_names, label_columns, number_groups
 from ethogram.models.data.labels import label_texts, look_up
-from ethogram.models.data.metadata import Metadata
+from ethogram.models.data.metadata import Metadata, read_metadata
 from ethogram.models.data.trajectories import ColumnName
 
 __all__ = ["Fields", "read_long", "read_wide"]
@@ -169,7 +169,7 @@ def read_wide(
 
 def _with_names(metadata: Metadata | None, **names: Any) -> Metadata:
     """The metadata, with these names where it has none."""
-    metadata = metadata or Metadata()
+    metadata = read_metadata(metadata)
     missing = {field: value for field, value in names.items() if getattr(metadata, field) is None}
     return dataclasses.replace(metadata, **missing)
 

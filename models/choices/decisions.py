@@ -17,7 +17,6 @@ from ethogram.models.arguments import (
     read_array,
     require_key,
     require_number,
-    require_room,
 )
 from ethogram.models.choices.checks import (
     check_fields,
@@ -28,9 +27,10 @@ from ethogram.models.choices.checks import (
 )
 from ethogram.models.choices.choice_tables import read_long, read_wide
 from ethogram.models.data.description import describe_data, features_in_words, with_spaces
-from ethogram.models.data.metadata import Metadata
+from ethogram.models.data.metadata import Metadata, read_metadata
 from ethogram.models.data.trajectories import ColumnName
 from ethogram.models.mdps.mdp import MDP
+from ethogram.models.memory_bound import require_room
 from ethogram.models.printing import printed_as
 
 __all__ = ["Decisions", "check_decisions", "decisions_in_words", "weights_of"]
@@ -117,7 +117,7 @@ class Decisions(NamedTuple):
         padded[legal] = np.concatenate(sets)
         chosen = np.full(len(sets), -1)
         if choice is not None:
-            names = None if metadata is None else metadata.action_names
+            names = read_metadata(metadata).action_names
             chosen = read_named("choice", choice, names, codes)
         return cls._checked(padded, legal, chosen, subject, weight, metadata, codes)
 
@@ -176,7 +176,7 @@ class Decisions(NamedTuple):
         centre = 0 if features is None else basis.mean(0)  # far from zero, single precision loses differences
         ahead = np.moveaxis(np.asarray(mdp.expect(jnp.asarray((basis - centre).T))), 0, -1)
         ahead = ahead if features is None else (ahead + centre).astype(basis.dtype)
-        names = metadata or Metadata()
+        names = read_metadata(metadata)
         if features is None and names.feature_names is None and names.state_names is not None:
             names = dataclasses.replace(names, feature_names=names.state_names)
         return cls._checked(ahead[where], allowed[where], chosen, subject, weight, names, codes)
@@ -301,7 +301,7 @@ class Decisions(NamedTuple):
         metadata: Metadata | None,
         coded: bool = True,
     ) -> Decisions:
-        metadata = metadata or Metadata()
+        metadata = read_metadata(metadata)
         who = None if subject is None else read_named("subject", subject, metadata.subject_names, coded)
         often = None if weight is None else read_array("weight", weight)
         return check_decisions(cls(features, legal, choice, who, often, metadata))

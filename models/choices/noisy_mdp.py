@@ -137,8 +137,6 @@ class NoisyMDP(Exportable):
         for name in ("kappa", "loc_kappa"):
             if getattr(self, name) is None:
                 raise TypeError(f"{name} is None: give a positive number")
-        if isinstance(self.loc_kappa, dist.Distribution) or _is_flat(self.loc_kappa):
-            raise ValueError(f"loc_kappa must be a finite positive number, not {self.loc_kappa!r}")
         variances = {"kappa": self.kappa, "action_rewards": own, "loc_kappa": self.loc_kappa}
         for name, value in variances.items():
             if value is not None and not isinstance(value, dist.Distribution):
@@ -147,6 +145,8 @@ class NoisyMDP(Exportable):
                     raise ValueError(
                         f"{name} must be a positive number, infinity or a distribution, not {value!r}"
                     )
+        if isinstance(self.loc_kappa, dist.Distribution) or _is_flat(self.loc_kappa):
+            raise ValueError(f"loc_kappa must be a finite positive number, not {self.loc_kappa!r}")
         if isinstance(self.kappa, dist.Distribution):
             require_positive_prior("kappa", self.kappa)
         if isinstance(own, dist.Distribution):

@@ -24,7 +24,7 @@ from numpy.polynomial import Chebyshev, Polynomial
 from numpyro.distributions import constraints
 from scipy.special import erfcx
 
-from ethogram.models.arguments import common_batch, is_concrete, require, require_integer
+from ethogram.models.arguments import common_batch, is_concrete, read_part, require, require_integer
 from ethogram.models.choices.checks import namespace
 
 __all__ = [
@@ -94,11 +94,12 @@ class ProbitChoice(dist.Distribution):
         num_nodes: Any = None,
         validate_args: bool | None = None,
     ):
+        utilities = read_part("utilities", utilities, "biuf", "give numbers")
+        legal = read_part("legal", legal, "biuf", "give booleans (..., option)")
         xp = namespace(utilities, legal)
-        utilities = xp.asarray(utilities)
-        if utilities.ndim < 1 or utilities.shape[-1] < 1:
+        if not np.ndim(utilities) or utilities.shape[-1] < 1:
             raise ValueError(
-                f"utilities has shape {utilities.shape}: pass (..., option), with at least one option"
+                f"utilities has shape {np.shape(utilities)}: pass (..., option), with at least one option"
             )
         dtype = jax.dtypes.canonicalize_dtype(jnp.promote_types(utilities.dtype, jnp.float32))
         mask = np.ones(utilities.shape, bool) if legal is None else xp.array(legal)

@@ -6,9 +6,9 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from ethogram.models.arguments import as_list, read_array, require_one_of
+from ethogram.models.arguments import as_list, read_array, require_flag, require_one_of
 from ethogram.models.data.labels import coded_fields
-from ethogram.models.data.metadata import Metadata
+from ethogram.models.data.metadata import Metadata, read_metadata
 from ethogram.models.data.padding import (
     Column,
     FrameRows,
@@ -70,7 +70,7 @@ def read_list(
         clocks = clocks_of(columns.get("group"), len(lengths), "group")
         sorted_rows = SortedRows(lambda row: f"time[{sequence[row]}][{rank[row]}]", sequence, str, clocks)
         frame = frame_numbers(times.values, step, sorted_rows, "time", snap)
-        metadata = with_time_metadata(Metadata() if metadata is None else metadata, times, step, sequence)
+        metadata = with_time_metadata(read_metadata(metadata), times, step, sequence)
         last = np.cumsum(lengths)[lengths > 0] - 1
         lengths[lengths > 0] = frame[last] + 1
     elif step is not None or snap is not False:
@@ -100,6 +100,8 @@ def read_episodes(
     Parameters are those of `Trajectories.from_episodes`, and the names of actions, if any.
     """
     require_one_of("last", last, ("keep", "drop"))
+    require_flag("as_states", as_states)
+    require_flag("with_actions", with_actions)
     read, keys = _episode_arrays(episodes)
     seen, acted = [], []
     for place, observation, action in read:

@@ -16,6 +16,7 @@ __all__ = [
     "STEP_LABELS",
     "ColumnName",
     "Metadata",
+    "read_metadata",
 ]
 
 ColumnName = str | int
@@ -30,7 +31,7 @@ ARRAY_FIELDS = (*STEP_FIELDS[:3], "lengths", "observed", *SEQUENCE_LABELS, "stay
 def _names(value: Any, field: str) -> tuple[str, ...] | None:
     if value is None:
         return None
-    if isinstance(value, str) or not isinstance(value, Iterable):
+    if isinstance(value, str) or not isinstance(value, Iterable) or getattr(value, "ndim", 1) == 0:
         raise TypeError(f"metadata.{field} is {value!r}: give a list of strings")
     names = tuple(str(name) if isinstance(name, str) else name for name in value)
     if not all(isinstance(name, str) for name in names):
@@ -39,6 +40,13 @@ def _names(value: Any, field: str) -> tuple[str, ...] | None:
         twice = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"metadata.{field} must be unique; {twice!r} appears twice")
     return names or None
+
+
+def read_metadata(metadata: Any) -> "Metadata":
+    """Metadata, those without any where None; a TypeError for anything else."""
+    if not isinstance(metadata, Metadata | None):
+        raise TypeError(f"metadata is {type(metadata).__name__}: give an ethogram.Metadata")
+    return Metadata() if metadata is None else metadata
 
 
 @jax.tree_util.register_static

@@ -9,10 +9,11 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from ethogram.models.arguments import read_array, require_one_of, require_room
+from ethogram.models.arguments import read_array, require_one_of
 from ethogram.models.data.labels import VOCABULARIES, look_up
-from ethogram.models.data.metadata import SEQUENCE_LABELS, STEP_LABELS, Metadata
+from ethogram.models.data.metadata import SEQUENCE_LABELS, STEP_LABELS, Metadata, read_metadata
 from ethogram.models.data.outliers import warn_of_outliers, warn_of_unobserved
+from ethogram.models.memory_bound import require_room
 
 __all__ = [
     "Column",
@@ -154,7 +155,7 @@ def pad_rows(
     numbers of names, and the rest is as in ``Trajectories.from_list``.
     """
     require_one_of("missing", missing, ("error", "nan"))
-    metadata = Metadata() if metadata is None else metadata
+    metadata = read_metadata(metadata)
     num_steps = max(int(rows.lengths.max(initial=0)), 1)
     shape = (len(rows.lengths), num_steps)
     if rows.observations is not None:

@@ -11,7 +11,7 @@ from ethogram.models.arguments import require_one_of, warn_user
 from ethogram.models.data.columns import Columns, as_names, label_columns, number_groups
 from ethogram.models.data.file_names import NameRule
 from ethogram.models.data.labels import VOCABULARIES, coded_fields
-from ethogram.models.data.metadata import ColumnName, Metadata
+from ethogram.models.data.metadata import ColumnName, Metadata, read_metadata
 from ethogram.models.data.padding import Column, FrameRows, pad_rows
 from ethogram.models.data.repeated_rows import merge_rows
 from ethogram.models.data.spikes import find_spikes
@@ -62,7 +62,7 @@ def read_table(
         )
     if time is None and step is not None:
         raise ValueError(f"step is {step} without time: name the column of times")
-    metadata, coded = Metadata() if metadata is None else metadata, coded_fields(codes)
+    metadata, coded = read_metadata(metadata), coded_fields(codes)
     named = [
         (column, None if field in coded else getattr(metadata, VOCABULARIES[field]))
         for field, column in {**steps, **labels}.items()

@@ -5,9 +5,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ethogram.models.arguments import MOST_BYTES, warn_user
+from ethogram.models.arguments import warn_user
 from ethogram.models.data.padding import Column
 from ethogram.models.data.times import SECOND, read_snap, step_length
+from ethogram.models.memory_bound import require_room
 
 __all__ = ["Clocks", "SortedRows", "clocks_of", "frame_numbers"]
 
@@ -167,10 +168,7 @@ def _warn_of_absences(
     row = int(gap.argmax())
     place = f"{said(row)}, {frame[row]} {since(row)}, after {gap[row]} without a row"
     fix = "name the bouts as sequences or groups of their own, or pass a longer step="
-    if 8 * cells > MOST_BYTES:
-        raise ValueError(
-            f"{place}: arrays of one feature would take {8 * cells / 2**30:.3g} GiB, more than 2; {fix}"
-        )
+    require_room(f"{place}: observations", (len(rows.clocks.number), int(frame.max()) + 1, 1), float, fix)
     warn_user(f"{place}: only {len(frame)} of {cells} frames have a row; {fix}")
 
 

@@ -55,7 +55,8 @@ def read_times(column: Any, name: str, num_rows: int, day_first: bool | None = N
     elif not isinstance(column, np.ndarray) or column.dtype.kind in "OU":
         import pandas
 
-        if np.ndim(column) == 1 and pandas.api.types.infer_dtype(column, skipna=False) == "string":
+        text = np.ndim(column) == 1 and pandas.api.types.infer_dtype(column, skipna=False) == "string"
+        if text and not np.any(pandas.isna(column)):
             texts = list(column)  # an array of text would take a multiple of their memory
             column, zone = _parsed(texts, name, day_first) if len(texts) == num_rows else (column, None)
         else:

@@ -20,7 +20,7 @@ from ethogram.models.data.description import describe_data, trajectories_in_word
 from ethogram.models.data.episodes import read_episodes, read_list
 from ethogram.models.data.gaps import lacking
 from ethogram.models.data.labels import coded_fields
-from ethogram.models.data.metadata import SEQUENCE_LABELS, ColumnName, Metadata
+from ethogram.models.data.metadata import SEQUENCE_LABELS, ColumnName, Metadata, read_metadata
 from ethogram.models.data.on_disk import read_folder, write_folder
 from ethogram.models.data.outliers import warn_of_unobserved
 from ethogram.models.data.scaling import centred, standardised
@@ -346,7 +346,7 @@ class Trajectories(NamedTuple):
         >>> Trajectories.from_episodes([episode]).actions.tolist()
         [[1, 0, -1]]
         """
-        known = None if "actions" in coded_fields(codes) else (metadata or Metadata()).action_names
+        known = None if "actions" in coded_fields(codes) else read_metadata(metadata).action_names
         steps, keys = read_episodes(episodes, last, as_states, with_actions, known or ())
         labels = {"agent": agent, "group": keys if group is None else group, "subject": subject}
         read = read_list(steps, labels, missing, metadata, time, step, snap, codes)

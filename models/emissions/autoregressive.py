@@ -109,7 +109,7 @@ class AutoregressiveGaussianEmission(CentredEmission):
         shapes |= {"coefficients": (size, count), "whitening": (count, count)}
         values = {name: getattr(self, name) for name in shapes}
         values["dof"] = float(size + 2) if self.dof is None else self.dof
-        given = read_parameters(shapes, **values)
+        given = read_parameters(shapes, self.prior_from_data, **values)
         strength = given["strength"]
         if is_concrete(strength):
             require(np.asarray(strength) > 0, "strength", strength, "is not positive", "give a positive one")

@@ -11,7 +11,7 @@ import numpyro.distributions as dist
 from jax import Array
 from jax.scipy.special import gammaln
 
-from ethogram.models.arguments import concretely, is_concrete, require
+from ethogram.models.arguments import concretely, is_concrete, read_array, require
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.emissions.emission import (
     interpolated,
@@ -57,7 +57,9 @@ class PoissonEmission(FeatureEmission):
     prior_from_data: ClassVar[tuple[str, ...]] = ("mean",)
 
     def __post_init__(self):
-        self._set(**read_per_feature(self.num_features, shape=self.shape, mean=self.mean))
+        self._set(
+            **read_per_feature(self.num_features, self.prior_from_data, shape=self.shape, mean=self.mean)
+        )
         if self.mean is not None and is_concrete(self.mean):
             require(np.asarray(self.mean) > 0, "mean", self.mean, "is not positive", "use a positive number")
         self.block()
@@ -180,7 +182,7 @@ class BinomialEmission(_SharesOfCounts):
     known: Known | None = None
 
     def __post_init__(self):
-        total = np.asarray(self.total_count)
+        total = read_array("total_count", self.total_count)
         if not np.issubdtype(total.dtype, np.integer) or (total < 1).any():
             raise ValueError(f"total_count must hold integers of at least 1, not {self.total_count!r}")
         self._set(**read_per_feature(self.num_features, successes=self.successes, failures=self.failures))

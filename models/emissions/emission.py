@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+from collections.abc import Collection
 from typing import Any, ClassVar
 
 import jax
@@ -24,6 +25,7 @@ from ethogram.models.chains.conjugate_chain import ChainEmission
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.families import expected_statistics
 from ethogram.models.families.exponential_family import ConjugateBlock, Known, PartlyKnown
+from ethogram.models.memory_bound import require_room
 from ethogram.models.quick_jit import quick_jit
 
 __all__ = [
@@ -163,9 +165,9 @@ def one_hot(labels: np.ndarray, num_states: int) -> np.ndarray:
 
 
 def read_parameters(
-    shapes: dict[str, tuple[int, ...]], by_state: bool = False, **values: Any
+    shapes: dict[str, tuple[int, ...]], optional: Collection[str] = (), by_state: bool = False, **values: Any
 ) -> dict[str, Array]:
-    """Checked parameters by name; those that are None are left out.
+    """Checked parameters by name; those that are None, as `optional` ones may be, are left out.
 
     A number is that of every feature where the parameter is a vector, and times the identity where it is a matrix.
 
@@ -174,6 +176,10 @@ def read_parameters(
     shapes : of each parameter, () for a number.
     by_state : whether parameters may have a leading axis of states.
     """
+    for name, shape in shapes.items():
+        require_room(name, shape, float, "give fewer features")
+        if values[name] is None and name not in optional:
+            raise TypeError(f"{name} is None: give numbers, or leave it out for the default")
     given = {name: value for name, value in values.items() if value is not None}
     found = dict(zip(given, read_reals(**given), strict=True))
     for name, value in found.items():
@@ -190,14 +196,18 @@ def read_parameters(
     return found
 
 
-def read_per_feature(num_features: Any, **parameters: Any) -> dict[str, Array]:
-    """Checked parameters by name, one number for each feature; those that are None are left out."""
+def read_per_feature(
+    num_features: Any, optional: Collection[str] = (), **parameters: Any
+) -> dict[str, Array]:
+    """As `read_parameters`, one number for each feature."""
     size = require_integer("num_features", num_features, 1)
-    return read_parameters(dict.fromkeys(parameters, (size,)), **parameters)
+    return read_parameters(dict.fromkeys(parameters, (size,)), optional, **parameters)
 
 
 def repeat_rows(block: Any, count: int) -> Any:
     """The block with a new leading batch axis of `count` equal rows."""
+    for leaf in jax.tree.leaves(block):
+        require_room("the prior of the emission", (count, *leaf.shape), leaf.dtype, "give fewer states")
 
     def repeated(xp: Any, block: Any) -> Any:
         return jax.tree.map(lambda x: xp.broadcast_to(x[None], (count, *x.shape)), block)

@@ -48,6 +48,7 @@ from ethogram.models.families.normal_inverse_wishart import (
     NormalInverseWishart,
     NormalInverseWishartCoordinates,
 )
+from ethogram.models.memory_bound import require_room
 from ethogram.models.model_object import computed_once, model_object, static_field
 
 __all__ = ["GaussianEmission", "GaussianMixtureEmission", "KnownCovarianceEmission"]
@@ -84,10 +85,11 @@ class _NormalInverseWishartEmission(CentredEmission):
     def _read_parameters(self: Any) -> None:
         size = self.num_features
         require_integer("num_features", size, 1)
+        require_room("scale", (size, size), float, "give fewer features")
         shapes = {"strength": (), "dof": (), "mean": (size,), "scale": (size, size)}
         values = {name: getattr(self, name) for name in shapes}
         values["dof"] = float(size + 2) if self.dof is None else self.dof
-        self._set(**read_parameters(shapes, self.may_differ, **values))
+        self._set(**read_parameters(shapes, self.prior_from_data, self.may_differ, **values))
 
     @property
     def differs_by_state(self: Any) -> bool:
@@ -218,7 +220,9 @@ class KnownCovarianceEmission(_QuadraticPotentials):
             )
         size = len(covariance)
         shapes = {"covariance": (size, size), "mean": (size,), "mean_covariance": (size, size)}
-        given = read_parameters(shapes, **{name: getattr(self, name) for name in shapes})
+        given = read_parameters(
+            shapes, self.prior_from_data, **{name: getattr(self, name) for name in shapes}
+        )
         for name, value in given.items():
             if name != "mean" and is_concrete(value):
                 require_covariance(name, value)

@@ -87,7 +87,12 @@ class ProductEmission(Emission):
         if isinstance(self.emissions, Mapping):
             self._set(names=tuple(self.emissions), emissions=tuple(self.emissions.values()))
         parts, names = self.emissions, self.names
-        if not isinstance(parts, tuple) or not parts or len(parts) != len(names):
+        if (
+            not isinstance(parts, tuple)
+            or not parts
+            or not isinstance(names, tuple)
+            or len(parts) != len(names)
+        ):
             raise TypeError(f'emissions is {parts!r}: give a dict, such as {{"step": GammaEmission()}}')
         for name, part in zip(names, parts, strict=True):
             if not isinstance(name, str) or not name.isidentifier():

@@ -87,7 +87,7 @@ class GammaEmission(FeatureEmission):
 
     def __post_init__(self):
         given = {"mean": self.mean, "shape": self.shape, "strength": self.strength}
-        self._set(**read_per_feature(self.num_features, **given))
+        self._set(**read_per_feature(self.num_features, self.prior_from_data, **given))
         self.block()
 
     def bind(self, data: Trajectories, num_states: int) -> GammaEmission:

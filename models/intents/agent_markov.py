@@ -77,6 +77,7 @@ from ethogram.models.intents.rows import (
 )
 from ethogram.models.intents.starts import label_statistics, start_statistics
 from ethogram.models.intents.stickiness import StickinessPrior, read_stickiness
+from ethogram.models.memory_bound import require_room
 from ethogram.models.model_object import changed, computed_once, model_object, static_field
 from ethogram.models.printing import short_repr
 
@@ -166,6 +167,9 @@ class AgentMarkov(ConjugateModel):
     def __post_init__(self):
         for name in ("num_states", "num_actions", "truncation"):
             require_integer(name, getattr(self, name), 1)
+        policies = (self.truncation, self.num_states, self.num_actions)
+        require_room("the policies of all intents", policies, float, "give fewer states, actions or intents")
+        require_room("the transitions of intents", (self.truncation,) * 2, float, "give a smaller truncation")
         require_one_of("beta_prior", self.beta_prior, ("stick", "fixed"))
         require_one_of("rows", self.rows, ("visited", "all", "shared"))
         known = {} if self.weights is None else {"weights": self.weights}

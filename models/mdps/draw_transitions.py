@@ -13,9 +13,10 @@ import jax
 import jax.numpy as jnp
 from numpy.typing import ArrayLike
 
-from ethogram.models.arguments import require_integer, require_key, require_room
+from ethogram.models.arguments import require_integer, require_key
 from ethogram.models.mdps.from_tables import SPARSE_WAY, concentrations, read_counts
 from ethogram.models.mdps.mdp import MDP
+from ethogram.models.memory_bound import require_room
 from ethogram.models.quick_jit import quick_jit
 
 __all__ = ["draw_transitions"]

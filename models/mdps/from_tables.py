@@ -21,8 +21,8 @@ from ethogram.models.arguments import (
     require_kind,
     require_number,
     require_one_of,
-    require_room,
 )
+from ethogram.models.memory_bound import require_room
 
 __all__ = ["SPARSE_WAY", "Counts", "concentrations", "read_counts", "read_gymnasium"]
 

@@ -8,6 +8,7 @@ switching rewards and history dependency for characterizing animal behaviors", s
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -187,7 +188,7 @@ def history_of(mdp: MDP, k: int, of: str) -> tuple[dict[str, Any], np.ndarray, n
     if mdp.action_mask is not None:
         possible &= np.asarray(mdp.action_mask)[..., None]
     lags, base = (max(k, 1) - 1 if of == "states" else k), _base(mdp, of)
-    if mdp.num_states * float(base) ** lags >= 2**63:
+    if math.log2(mdp.num_states) + math.log2(base) * lags >= 63:
         raise ValueError(f"k is {k}: there are more than 2**63 histories; give a smaller one")
     start = np.ones(mdp.num_states) / mdp.num_states if mdp.start is None else np.asarray(mdp.start)
     first = np.flatnonzero(start > 0)
@@ -198,7 +199,7 @@ def history_of(mdp: MDP, k: int, of: str) -> tuple[dict[str, Any], np.ndarray, n
         after = _after(new, successors, of)[possible[new[:, 0]]]
         numbers, index = np.unique(_numbers(after, base), return_index=True)
         fresh = ~_find(found, numbers)[1]
-        found, new = np.union1d(found, numbers[fresh]), after[index[fresh]]
+        found, new = np.sort(np.concatenate([found, numbers[fresh]])), after[index[fresh]]
         if len(found) > MOST_STATES:
             raise ValueError(f"k is {k}: there are more than {MOST_STATES} histories; give a smaller one")
     histories = _histories(found, lags, base)

@@ -27,12 +27,12 @@ from ethogram.models.arguments import (
     require_kind,
     require_reals,
     require_representable,
-    require_room,
 )
 from ethogram.models.data.labels import require_vocabulary
 from ethogram.models.mdps.from_tables import concentrations, read_counts, read_gymnasium
 from ethogram.models.mdps.history import History, history_of
 from ethogram.models.mdps.transitions import DenseTransitions, SparseTransitions
+from ethogram.models.memory_bound import require_room
 from ethogram.models.model_object import model_object, static_field
 from ethogram.models.printing import printed_as
 
@@ -362,7 +362,7 @@ def _matrix(transitions: Any, policy: Array) -> Array:
 
 def _read_mask(mask: Any, shape: tuple[int, int]) -> Array:
     """Checked booleans (state, action)."""
-    if not hasattr(mask, "dtype"):
+    if not isinstance(getattr(mask, "dtype", None), np.dtype):
         mask = read_array("action_mask", mask)
     require_kind("action_mask", mask, "b", "give booleans, pass action_mask.astype(bool)")
     if mask.shape != shape:

@@ -12,6 +12,7 @@ from ethogram.models.data.columns import Columns
 from ethogram.models.data.labels import label_texts, look_up
 from ethogram.models.data.table_kinds import NULLS, are_whole
 from ethogram.models.mdps.mdp import MDP
+from ethogram.models.memory_bound import require_room
 
 __all__ = ["read_mdp", "read_state_features"]
 
@@ -43,6 +44,8 @@ def read_mdp(table: Any, *, discount: float | int) -> MDP:
     states, place = _coded(np.concatenate([state, following]))
     actions, action = _coded(action)
     state, following = place[: len(state)], place[len(state) :]
+    fix = "leave out actions that few states have"
+    require_room("transitions", (len(states), len(actions)), float, fix, copies=2)
     total = np.zeros((len(states), len(actions)))
     np.add.at(total, (state, action), probability[:, 0])
     rows = np.zeros(total.shape, int)

@@ -36,6 +36,7 @@ from ethogram.models.arguments import (
     read_reals,
     require,
     require_distributions,
+    require_flag,
     require_integer,
     require_number,
     require_one_of,
@@ -191,6 +192,7 @@ def soft_values(
     """
     reward, batch = read_reward(mdp, reward, pairs=pairs)
     require_number("tol", tol, above=0)
+    require_flag("all_steps", all_steps)
     if horizon is not None:
         require_integer("horizon", horizon, 1)
         if max_steps is not None or initial is not None:

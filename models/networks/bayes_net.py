@@ -12,6 +12,7 @@ import functools
 import graphlib
 import math
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -112,9 +113,9 @@ class BayesNet:
             )
         require_number("log_constant", self.log_constant)
         if not all(isinstance(name, str) for name in names) or len(set(names)) < count:
-            odd = next((name for name in names if not isinstance(name, str)), None)
-            twice = next((name for name in names if names.count(name) > 1), None)
-            fault = f"{twice!r} appears twice" if odd is None else f"{odd!r} is not a string"
+            odd = [name for name in names if not isinstance(name, str)]
+            twice = [] if odd else [name for name, count in Counter(names).items() if count > 1]
+            fault = f"{odd[0]!r} is not a string" if odd else f"{twice[0]!r} appears twice"
             raise ValueError(f"names must be unique strings; {fault}")
         for name, value in (("parents", parents), ("tables", tables), ("names", names)):
             object.__setattr__(self, name, value)

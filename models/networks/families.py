@@ -12,8 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ethogram.models.memory_bound import require_room
 from ethogram.models.networks.bayes_net import BayesNet
-from ethogram.models.networks.tokens import check_table_size, prefix_errors
+from ethogram.models.networks.tokens import COPIES, MAX_TABLE_AXES, prefix_errors
 
 __all__ = ["Family", "Rows", "network_by_name"]
 
@@ -82,7 +83,11 @@ def network_by_name(path: str | os.PathLike, families: Iterable[Family]) -> Baye
                 raise _error(path, family, f"variable {name!r} has two tables")
             tables[name] = family
     number = {name: i for i, name in enumerate(states)}
-    arrays = {name: _table(path, family, states) for name, family in tables.items()}
+    arrays: dict[str, np.ndarray] = {}
+    cells = 0
+    for name, family in tables.items():
+        arrays[name] = _table(path, family, states, cells)
+        cells += arrays[name].size
     with prefix_errors(path):
         if not states:
             raise ValueError("no variable is declared")
@@ -98,8 +103,10 @@ def network_by_name(path: str | os.PathLike, families: Iterable[Family]) -> Baye
         )
 
 
-def _table(path: str | os.PathLike, family: Family, states: dict[str, tuple[str, ...]]) -> np.ndarray:
-    """The table of a declaration, its axes those of the parents and of the variable."""
+def _table(
+    path: str | os.PathLike, family: Family, states: dict[str, tuple[str, ...]], num_before: int
+) -> np.ndarray:
+    """The table of a declaration, its axes those of the parents and of the variable, after `num_before` entries."""
     name, table = family.name, family.table
     scope = (*family.parents, name)
     with prefix_errors(_place(path, family)):
@@ -110,7 +117,12 @@ def _table(path: str | os.PathLike, family: Family, states: dict[str, tuple[str,
             raise ValueError(f"a parent of {name!r} is repeated, or is its own")
         axes = scope if family.axes is None else tuple(family.axes)
         shape = tuple(len(states[each]) for each in axes)
-        check_table_size(name, shape)
+        if len(shape) > MAX_TABLE_AXES:
+            raise ValueError(
+                f"the table of {name!r} has {len(shape)} variables; the limit is {MAX_TABLE_AXES}"
+            )
+        cells = num_before + math.prod(shape)
+        require_room(f"entries up to the table of {name!r}", (cells,), float, "give it fewer parents", COPIES)
         if isinstance(table, Rows):
             return _filled(scope, [states[each] for each in scope], table)
         assert table is not None

@@ -5,24 +5,23 @@ from __future__ import annotations
 import contextlib
 import functools
 import gzip
+import itertools
 import json
-import math
 import os
 import re
 import zlib
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ethogram.models.memory_bound import most_bytes_now, require_room
 from ethogram.models.whole_files import replacing
 
 __all__ = [
+    "COPIES",
     "MAX_TABLE_AXES",
-    "MAX_TABLE_SIZE",
     "Tokens",
-    "check_table_size",
     "decoded",
     "json_values",
     "nonnegative_numbers",
@@ -36,15 +35,19 @@ __all__ = [
 MAX_TABLE_AXES = 32
 """Variables of the largest table that is read; NumPy's arrays had no more axes before its version 2."""
 
-MAX_TABLE_SIZE = 2**27
-"""Entries of the largest table that is read, one GiB."""
+COPIES = 3
+"""Arrays of all entries of the tables that are held while a network is read."""
 
-MAX_DECOMPRESSED = 2**28
-"""Bytes of the largest compressed file that is read, decompressed."""
+PIECE = 2**16
+"""Bytes of a file that are read at a time."""
+
+BYTES_OF_TOKEN = 64
+"""Memory of a token, which is a string in a list."""
 
 NONBLANK = re.compile(r"\S")
 WORD = re.compile(r"\S+")
 COMMENT = re.compile(r"#[^\n]*")
+SEPARATORS = " \t\n{}()[]|;=,"
 MARKS = frozenset('"{}()[]|;=,')
 INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 
@@ -68,6 +71,8 @@ class Tokens:
         comment: re.Pattern[str] = COMMENT,
     ):
         self.path, self.word, self.place = os.fspath(path), word, 0
+        num_words = sum(map(text.count, SEPARATORS))
+        require_room(f"tokens of {self.path}", (num_words,), np.uint8, "give fewer tables", BYTES_OF_TOKEN)
         self.text = comment.sub(_blanked, text)
         self.words = word.findall(self.text)
 
@@ -179,16 +184,6 @@ def nonnegative_numbers(words: Sequence[str], what: str) -> np.ndarray:
     return numbers
 
 
-def check_table_size(name: str, shape: Sequence[int]) -> None:
-    """ValueError unless the table of a variable has few enough axes and entries to be read."""
-    size = math.prod(map(float, shape))
-    if len(shape) > MAX_TABLE_AXES or size > MAX_TABLE_SIZE:
-        raise ValueError(
-            f"the table of {name!r} has {size:.3g} entries of {len(shape)} variables; the limits are "
-            f"{MAX_TABLE_SIZE} entries (MAX_TABLE_SIZE) and {MAX_TABLE_AXES} variables (MAX_TABLE_AXES)"
-        )
-
-
 def _is_plain(word: str) -> bool:
     """False where Python would read more as a number than the formats have: underscores, digits of other scripts."""
     return word.isascii() and "_" not in word
@@ -210,16 +205,13 @@ def _blanked(found: re.Match[str]) -> str:
 
 def read_bytes(path: str | os.PathLike) -> bytes:
     """Content of a file, decompressed where its name ends in ``.gz``; ValueError unless it is whole."""
+    opened, most = gzip.open if os.fspath(path).endswith(".gz") else open, most_bytes_now() // 8
     try:
-        if os.fspath(path).endswith(".gz"):
-            with gzip.open(path, "rb") as file:
-                content = file.read(MAX_DECOMPRESSED + 1)
-            if len(content) > MAX_DECOMPRESSED:
-                raise ValueError(
-                    f"{os.fspath(path)} is larger than {MAX_DECOMPRESSED} bytes, decompressed: decompress it first"
-                )
-            return content
-        return Path(path).read_bytes()
+        with opened(path, "rb") as file:
+            pieces = iter(lambda: file.read(PIECE), b"")  # at once, room for all would be taken
+            content = b"".join(itertools.islice(pieces, most // PIECE + 1))
+        require_room(f"the text of {os.fspath(path)}", (len(content),), np.uint8, "give a smaller file", 8)
+        return content
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise ValueError(f"{os.fspath(path)} cannot be decompressed, or is truncated: {error}") from None
 

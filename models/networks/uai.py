@@ -28,10 +28,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ethogram.models.arguments import warn_user
+from ethogram.models.memory_bound import require_room
 from ethogram.models.networks.bayes_net import BayesNet
 from ethogram.models.networks.tokens import (
+    COPIES,
     MAX_TABLE_AXES,
-    MAX_TABLE_SIZE,
     Tokens,
     parse_json,
     prefix_errors,
@@ -102,8 +103,10 @@ def parse_uai(path: str | os.PathLike, text: str) -> UAIFile:
         raise tokens.error(f"expected BAYES or MARKOV, found {kind!r}")
     count = tokens.integer("the number of variables", 1)
     sizes = tuple(tokens.integer(f"the number of states of variable {i}", 1) for i in range(count))
-    if sum(sizes) > MAX_TABLE_SIZE:
-        raise tokens.error(f"the variables have {sum(sizes)} states together; the limit is {MAX_TABLE_SIZE}")
+    try:
+        require_room("a state of every variable", (sum(sizes),), float, "declare fewer states", COPIES)
+    except ValueError as error:
+        raise tokens.error(str(error)) from None
     scopes = []
     for i in range(tokens.integer("the number of tables", 0)):
         length = tokens.integer(f"the size of scope {i}", 0)

@@ -13,6 +13,9 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from ethogram.models.memory_bound import require_room
 from ethogram.models.planning.expression_graph import ExpressionGraph, Node
 from ethogram.models.planning.rddl_numbers import extreme_of, function_of, number_of, sum_of
 
@@ -28,6 +31,9 @@ COMPARISONS: Mapping[str, Callable[[float, float], bool]] = {
 }
 NAMES = {"exp": "exp", "ln": "log", "sqrt": "sqrt"}
 Bound = Mapping[str, str]
+
+BYTES_OF_TERM = 8192
+"""Memory of a term of a sum, product or quantifier, with its nodes."""
 
 
 class Quantity(NamedTuple):
@@ -67,6 +73,7 @@ class RDDLExpressions:
         fluent: Callable[[str, tuple[str, ...]], Quantity],
     ):
         self.graph, self.objects, self.fluent = graph, objects, fluent
+        self.num_terms = 0
         self.names = {name for names in objects.values() for name in names}
 
     def translate(self, expression: Any, bound: Bound | None = None) -> Quantity:
@@ -99,6 +106,10 @@ class RDDLExpressions:
             if kind not in self.objects:
                 raise ValueError(f"parameter {name} has type {kind!r}, which has no objects")
         for chosen in itertools.product(*(self.objects[kind] for _, kind in parameters)):
+            self.num_terms += 1
+            if self.num_terms % 1024 == 0:
+                fix = "nest fewer quantifiers, or give fewer objects"
+                require_room("sums and quantifiers", (self.num_terms,), np.uint8, fix, BYTES_OF_TERM)
             yield {**bound, **{name: each for (name, _), each in zip(parameters, chosen, strict=True)}}
 
     def choices(self, arguments: Any, bound: Bound) -> list[tuple[Node, Quantity]]:

@@ -433,4 +433,6 @@ class _Fluents:
                 raise
             raise ValueError(f"in {what}: {error}") from error
         except RecursionError as error:
-            raise ValueError(f"in {what}: the definitions go in a circle") from error
+            raise ValueError(
+                f"in {what}: the definitions go in a circle, or are nested too deeply"
+            ) from error

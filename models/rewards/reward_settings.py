@@ -12,6 +12,7 @@ from numpyro.distributions import constraints
 
 from ethogram.models.arguments import (
     is_concrete,
+    read_array,
     read_features,
     read_reals,
     require_one_of,
@@ -19,6 +20,7 @@ from ethogram.models.arguments import (
     warn_user,
 )
 from ethogram.models.mdps.mdp import MDP
+from ethogram.models.memory_bound import most_bytes_now
 from ethogram.models.rewards.inducing_points import representative_points
 from ethogram.models.rewards.priors import SquaredHalfCauchy, shrinkage_scale
 
@@ -36,8 +38,8 @@ FEW_FEATURES = 3
 
 POSITIVE = (constraints.positive, constraints.nonnegative)
 
-TABLES, LARGEST = 6, 2**32
-"""Matrices (point, point), or (point, inducing), that a fit holds at once, and bytes that these may take."""
+TABLES = 6
+"""Matrices (point, point), or (point, inducing), that a fit holds at once: they may take twice what one array may."""
 
 
 def read_features_of(mdp: MDP, features: Any) -> Any:
@@ -92,7 +94,7 @@ def read_inducing(inducing: Any, points: Array) -> Any:
             f"inducing is None, and the features of {num_points} points are traced: pass numbers of points, from "
             "representative_points or select_inducing_points"
         )
-    chosen = jnp.asarray(inducing)
+    chosen = inducing if isinstance(inducing, Array) else read_array("inducing", inducing)
     if not jnp.issubdtype(chosen.dtype, jnp.integer) or chosen.ndim != 1 or not len(chosen):
         raise TypeError(
             f"inducing is {chosen.dtype} {chosen.shape}: give integers (inducing,), numbers of points"
@@ -106,7 +108,7 @@ def read_inducing(inducing: Any, points: Array) -> Any:
             )
         if (counts > 1).any():
             raise ValueError(f"inducing must be unique points; {found[counts > 1][0]} appears twice")
-    return chosen
+    return jnp.asarray(chosen)
 
 
 def default_relevance_prior(points: Array) -> dist.Distribution:
@@ -139,10 +141,10 @@ def read_prior(name: str, value: Any, shapes: tuple[tuple[int, ...], ...]) -> An
 def require_room_for_rewards(num_points: int, num_inducing: int | None) -> None:
     """Raise ValueError where covariances take too much memory: of all points, or only with the inducing points."""
     size = TABLES * num_points * (num_inducing or num_points) * 8
-    if size > LARGEST:
+    if size > (most := 2 * most_bytes_now()):
         fix = "fewer inducing points" if num_inducing else 'conditional="independent"'
         raise ValueError(
             f"features has {num_points} points: their covariances, Cholesky factors and Hessians take {size} bytes, "
-            f"more than {LARGEST}. Pass {fix}, aggregate states, or fit a linear reward by fit_max_entropy, which "
-            "takes sparse MDPs of any size"
+            f"more than {most}. Pass {fix}, aggregate states, or fit a linear reward by fit_max_entropy, which "
+            "takes sparse MDPs of any size; ethogram.memory_bound(most_bytes=...) raises the bound"
         )

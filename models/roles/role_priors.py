@@ -7,8 +7,9 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from ethogram.models.arguments import concretely, read_reals
+from ethogram.models.arguments import concretely, is_concrete, read_reals, require
 from ethogram.models.families.exponential_family import ConjugateBlock, Dirichlet, Known, PartlyKnown
+from ethogram.models.memory_bound import require_room
 
 __all__ = ["concentration", "probability_rows"]
 
@@ -24,6 +25,10 @@ def concentration(name: str, value: Any, shape: tuple[int, ...]) -> Any:
             raise ValueError(f"{name} is Known with shape {rows.shape}, not {shape}")
         return Known(rows)
     (given,) = read_reals(**{name: 1.0 if value is None else value})
+    if is_concrete(given) and given.ndim:
+        some = np.asarray(given > 0).any(-1)
+        require(some, name, given, "is a row of zeros", "make one entry positive")
+    require_room(name, shape, given.dtype, "give fewer roles")
     try:
         return concretely(lambda xp, x: xp.broadcast_to(x, shape), given)
     except ValueError:

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from ethogram.models.arguments import require_room
 from ethogram.models.data.file_names import NameRule, Paths, existing_file
 from ethogram.models.data.trajectories import Trajectories
+from ethogram.models.memory_bound import require_room
 from ethogram.models.tracking.pose import AXES, ONE, Poses, read_poses
 
 __all__ = ["read_deeplabcut"]
@@ -67,7 +67,10 @@ def _read_file(path: Path) -> Poses:
     found = existing_file(path, (".csv", ".h5", ".hdf5"), "give the predictions of a video")
     import pandas
 
-    frame = (_of_csv if found.name.lower().endswith(".csv") else _of_hdf)(found)
+    try:
+        frame = (_of_csv if found.name.lower().endswith(".csv") else _of_hdf)(found)
+    except (UnicodeDecodeError, csv.Error, pandas.errors.ParserError) as error:
+        raise ValueError(f"{found} cannot be read: {error}") from error
     frame.index = _frames(list(frame.index), found)
     animals, parts, coordinates = (list(frame.columns.unique(level)) for level in range(3))
     axes = [axis for axis in AXES if axis in coordinates]

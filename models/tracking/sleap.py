@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from ethogram.models.arguments import require_room, warn_user
+from ethogram.models.arguments import warn_user
 from ethogram.models.data.file_names import NameRule, Paths, existing_file
 from ethogram.models.data.trajectories import Trajectories
+from ethogram.models.memory_bound import require_room
 from ethogram.models.tracking.pose import Poses, read_poses
 
 __all__ = ["read_sleap"]
@@ -90,7 +91,8 @@ def _of_analysis(path: Path) -> Poses:
             raise ValueError(
                 f"{path} has tracks whose dims are {dims!r}: expected the axes {', '.join(MATLAB)}, in any order"
             ) from None
-        require_room(f"tracks of {path}", file["tracks"].shape, float, "export fewer frames")
+        for name in ("tracks", *({"point_scores"} & {*file})):
+            require_room(f"{name} of {path}", file[name].shape, float, "export fewer frames")
         tracks = np.asarray(file["tracks"], float)
         nodes, names = (_texts(file[name]) for name in ("node_names", "track_names"))
         scores = np.asarray(file["point_scores"], float) if "point_scores" in file else None

@@ -99,6 +99,7 @@ _EXPORTS = {
         "soft_policy",
         "soft_values",
     ),
+    "ethogram.models.memory_bound": ("memory_bound",),
     "ethogram.models.networks": (
         "BayesNet",
         "MarginalMAP",

@@ -73,6 +73,7 @@ from ethogram.models.mdps import optimal_values as optimal_values
 from ethogram.models.mdps import policy_values as policy_values
 from ethogram.models.mdps import soft_policy as soft_policy
 from ethogram.models.mdps import soft_values as soft_values
+from ethogram.models.memory_bound import memory_bound as memory_bound
 from ethogram.models.networks import BayesNet as BayesNet
 from ethogram.models.networks import MarginalMAP as MarginalMAP
 from ethogram.models.planning import read_rddl as read_rddl

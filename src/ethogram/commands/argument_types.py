@@ -42,6 +42,9 @@ KINDS = {
 }
 """Kinds of emissions: the class, and its argument that a number after the kind gives."""
 
+MOST_SIZES = 1000
+"""Fits of one range of sizes."""
+
 Kind = tuple[str, int | None]
 """A kind of emission, with its number where one is given."""
 
@@ -140,6 +143,10 @@ def sizes(text: str) -> list[int]:
     if not (1 <= len(ends) <= 2 and 1 <= ends[0] <= ends[-1]):
         wanted = "a number from 1, such as 4, nor a range, such as 2:8"
         raise argparse.ArgumentTypeError(f"{text[:40]!r} is neither {wanted}")
+    if ends[-1] - ends[0] >= MOST_SIZES:
+        raise argparse.ArgumentTypeError(
+            f"{text[:40]!r} has more than {MOST_SIZES} numbers: give a shorter range"
+        )
     return list(range(ends[0], ends[-1] + 1))
 
 

@@ -202,7 +202,7 @@ def run(arguments: argparse.Namespace) -> int:
             from ethogram.commands.fit_many import fit_many
             from ethogram.commands.fit_results import fit_table
         (fit_table if arguments.by is None else fit_many)(arguments)
-    except (ImportError, TypeError, ValueError) as error:
+    except (ImportError, MemoryError, TypeError, ValueError) as error:
         return refuse(error)
     return 0
 

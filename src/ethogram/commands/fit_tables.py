@@ -139,6 +139,7 @@ def _roles(arguments: argparse.Namespace) -> Program:
             f"--num-roles {sizes[0]}:{sizes[-1]} needs at least two {held_out} for held-out scores: give a single "
             "number"
         )
+    ethogram.RoleHMM(sizes[-1], emission)  # the largest may be refused
     return Program(
         data, tuple(lines), lambda size: ethogram.RoleHMM(size, emission), sizes, positions=positions
     )

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ethogram.fits.corrected import is_narrow
 from ethogram.inference.convergence import convergence
 from ethogram.inference.sampled_posterior import SampledPosterior
 from ethogram.models.arguments import require_number
@@ -38,7 +39,8 @@ def estimates(fit: Any, probability: float) -> Any:
     table["ess"] = table["r_hat"] = np.full(len(names), np.nan)
     if isinstance(fit.result, SampledPosterior):
         table["ess"], table["r_hat"] = convergence(values)
-    return pandas.DataFrame(table, index=names)
+    q = {name: f"q_{name}" for name in ("sd", "lower", "upper")} if is_narrow(fit) else {}
+    return pandas.DataFrame(table, index=names).rename(columns=q)
 
 
 def exported_entries(fit: Any, **options: Any) -> tuple[list[str], np.ndarray]:

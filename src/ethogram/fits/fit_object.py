@@ -15,6 +15,7 @@ from jaxtyping import Float, Int
 
 from ethogram.fits import behaviour, checks, diagnose, figures
 from ethogram.fits.as_code import as_code
+from ethogram.fits.corrected import corrected_fit
 from ethogram.fits.estimates import answer_dataset, estimates
 from ethogram.fits.new_data import Score, by_group, mean_and_error, require_alike, require_free_states
 from ethogram.fits.states import HiddenStates, names_of_states, renamed, warn_of_rare
@@ -123,18 +124,32 @@ class Fit:
         -------
         A pandas DataFrame, one row per parameter, with the worst findings above it where it is printed, and in its
         attribute ``findings``: those of :meth:`diagnose` where it was called, else of the search. Rewards are functions
-        of features, without the noise of single
-        states, which draws and exports have. Of a variational fit, whose draws are independent, ess and r_hat are
-        NaN; of an assignment, one row per MAP variable. That of an imitation begins with ``failure``, the probability
-        that a fresh game of the last round fails. Relevances of a `GPIRL` that are uncertain are there by their
-        logarithms, as ``log_relevance[...]``: their tails are too heavy for means. Mean and sd are infinite where a few
-        draws decide them: the mean lies outside the central 99 %, as of a state of a frame or two.
+        of features, without the noise of single states, which draws and exports have. Of a variational fit, whose draws
+        are independent, ess and r_hat are NaN; of roles and intents the columns are ``q_sd``, ``q_lower`` and
+        ``q_upper``, since q is narrower than the posterior (:meth:`corrected` has its own). Of an assignment, one row
+        per MAP variable. That of an imitation begins with ``failure``, the probability that a fresh game of the last
+        round fails. Relevances of a `GPIRL` that are uncertain are there by their logarithms, as
+        ``log_relevance[...]``: their tails are too heavy for means. Mean and sd are infinite where a few draws decide
+        them: the mean lies outside the central 99 %, as of a state of a frame or two.
         """
         from ethogram.fits.summary_table import SummaryTable  # imports pandas
 
         table = SummaryTable(estimates(self, probability))
         table.findings = self._known_findings()
         return table
+
+    def corrected(self) -> Fit:
+        """A fit with draws of the posterior in place of those of q, for intervals that hold as often as they say.
+
+        Draws of the parameters of a `RoleHMM` come from Gibbs sweeps that start at draws of q, in seconds; those of an
+        `AgentMarkov`, and of exclusive roles, from :func:`ethogram.refresh_posterior`. Fits by other methods are
+        returned as they are. `benchmarks.papers.calibration_all` has the coverage of both.
+
+        Raises
+        ------
+        ValueError : the data are on disk, or the model has no density, as with constraints on means.
+        """
+        return corrected_fit(self)
 
     @property
     def state_names(self) -> tuple[str, ...]:

@@ -133,8 +133,7 @@ def test_states_scores_and_exports_are_those_of_the_data_in_memory(tmp_path, mon
     ).log_likelihood
     np.testing.assert_array_equal(own.sequence, export.sequence)
     np.testing.assert_allclose(own.observations, export.observations, rtol=1e-9)
-    monkeypatch.setattr("ethogram.models.arguments.MOST_BYTES", 1)
-    with pytest.raises(ValueError, match="more than 2: give data"):
+    with ethogram.memory_bound(most_bytes=1), pytest.raises(ValueError, match="give data"):
         ethogram.to_arviz(fit.result, stored, posterior_predictive=True, num_draws=8)
 
 

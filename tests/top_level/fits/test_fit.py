@@ -302,7 +302,7 @@ def test_estimates_are_moments_and_quantiles_of_the_draws(roles):
     draws = np.asarray(roles.to_arviz(num_draws=1000).posterior["mean"])[0, :, 1, 0]
     row = roles.summary(0.5).loc["mean[1, 0]"]
     wanted = [draws.mean(), draws.std(ddof=1), *np.quantile(draws, [0.25, 0.75])]
-    np.testing.assert_allclose(row[["mean", "sd", "lower", "upper"]].astype(float), wanted)
+    np.testing.assert_allclose(row[["mean", "q_sd", "q_lower", "q_upper"]].astype(float), wanted)
     assert np.isnan(row["ess"])
 
 
