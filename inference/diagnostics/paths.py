@@ -145,21 +145,16 @@ def of_alike(
     known = (path >= 0) & (symbols >= 0) & (actions >= 0)
     counts = np.zeros((len(names), symbols.max(initial=0) + 1, actions.max(initial=0) + 1))
     np.add.at(counts, (path[known], symbols[known], actions[known]), 1)
-    held = counts.sum((1, 2)) > SELDOM * max(counts.sum(), 1)
-    for one in np.flatnonzero(held).tolist():
-        for other in np.flatnonzero(held[one + 1 :]).tolist():
-            other += one + 1
-            totals = counts[[one, other]].sum(-1)
-            both = np.minimum(*totals)
-            if both.sum() < SELDOM * counts.sum():
-                continue
-            rows = counts[[one, other]] / np.maximum(totals, 1)[..., None]
-            apart = float(both @ np.abs(rows[0] - rows[1]).sum(-1) / 2 / both.sum())
-            if apart < LEAST_APART:
-                yield Finding(
-                    "number of states",
-                    Level.CAUTION,
-                    f"In {names[one]} and {names[other]} the same actions are chosen, up to {100 * apart:.1f} %.",
-                    "Take them for one, or fit fewer states.",
-                    float(np.log(LEAST_APART / max(apart, 1e-9))),
-                )
+    total = counts.sum(-1)
+    rows = counts / np.maximum(total, 1)[..., None]
+    both = np.minimum(total[:, None], total[None])
+    apart = (both * np.abs(rows[:, None] - rows[None]).sum(-1) / 2).sum(-1) / np.maximum(both.sum(-1), 1)
+    alike = (apart < LEAST_APART) & (both.sum(-1) > SELDOM * counts.sum())
+    for one, other in np.argwhere(np.triu(alike, 1)).tolist():
+        yield Finding(
+            "number of states",
+            Level.CAUTION,
+            f"In {names[one]} and {names[other]} the same actions are chosen, up to {100 * apart[one, other]:.1f} %.",
+            "Take them for one, or fit fewer states.",
+            float(np.log(LEAST_APART / max(apart[one, other], 1e-9))),
+        )

@@ -6,17 +6,27 @@ is at least its ELBO. A table that is above the ELBO is the better explanation, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 from scipy.special import gammaln
 
 from ethogram.inference.diagnostics.finding import Finding, Level
 
-__all__ = ["log_evidence", "log_loo", "of_scores", "of_tables", "table_evidence", "table_scores"]
+__all__ = [
+    "log_evidence",
+    "log_loo",
+    "of_heldout",
+    "of_scores",
+    "of_tables",
+    "table_evidence",
+    "table_scores",
+]
 
 CONCENTRATION = 0.5
 """Of the Dirichlet prior of every row (Jeffreys)."""
+ERRORS = 2.0
+"""Standard errors of a held-out difference beyond which it is one."""
 LEAST = 5.0
 """Nats by which a table has to be better."""
 
@@ -76,23 +86,37 @@ def of_tables(elbo: float, states: np.ndarray, actions: np.ndarray, num_actions:
         )
 
 
-def table_scores(legal: np.ndarray, choice: np.ndarray, subject: np.ndarray) -> dict[str, np.ndarray]:
+def of_heldout(own: float, peers: Mapping[str, tuple[float, float]]) -> Iterator[Finding]:
+    """The best of some simpler models, where it predicts held-out actions better than the model.
+
+    Parameters
+    ----------
+    own : nats per step of the model.
+    peers : by name, nats per step, and the standard error of the difference to the model.
+    """
+    name = max(peers, key=lambda each: peers[each][0])
+    gain, error = peers[name][0] - own, peers[name][1]
+    if gain > ERRORS * error:
+        yield Finding(
+            "baseline",
+            Level.WARNING,
+            f"Of held-out sequences {name} predicts the actions better, by {gain:.3f} (se {error:.3f}) nats per step.",
+            "Do not interpret the fit before it is better than such a model.",
+            float(np.log1p(gain)),
+        )
+
+
+def table_scores(legal: np.ndarray, choice: np.ndarray) -> dict[str, np.ndarray]:
     """Log probabilities (decision,) given all others, by model: equal chances, and shares of slots where all are full.
 
     Parameters
     ----------
     legal : (decision, option).
-    choice, subject : (decision,).
+    choice : (decision,).
     """
     scores = {"equal chances": -np.log(legal.sum(1))}
     if legal.all():
-        order = np.argsort(subject, kind="stable")
-        last = np.full(len(choice), -1)
-        same = subject[order][1:] == subject[order][:-1]
-        last[order[1:]] = np.where(same, choice[order][:-1], -1)
-        slots = legal.shape[1]
-        scores["shares of the slots"] = log_loo(np.zeros((len(choice), 1)), choice, slots)
-        scores["shares by the slot chosen last"] = log_loo(last[:, None], choice, slots)
+        scores["shares of the slots"] = log_loo(np.zeros((len(choice), 1)), choice, legal.shape[1])
     return scores
 
 

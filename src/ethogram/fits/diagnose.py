@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
 import numpy as np
 from scipy.special import gammaln
 
-from ethogram.inference.conjugate import ConjugateResult, ConjugateSVI
+from ethogram.inference.conjugate import ConjugateResult, ConjugateSVI, heldout_score_curve
 from ethogram.inference.conjugate.search import EMPTY, mass_of_states
 from ethogram.inference.convergence import LARGEST_R_HAT, LEAST_ESS, convergence
 from ethogram.inference.diagnostics import Finding, Level
 from ethogram.inference.diagnostics.paths import of_alike, of_paths, of_rare_states, of_wide_states
 from ethogram.inference.diagnostics.residuals import of_residuals
-from ethogram.inference.diagnostics.tables import of_tables
+from ethogram.inference.diagnostics.tables import of_heldout, of_tables
 from ethogram.inference.sampled_posterior import SampledPosterior
 from ethogram.models.data import Trajectories
 from ethogram.models.data.parts import is_large
+from ethogram.models.data.trajectories import group_labels
 from ethogram.models.families.exponential_family import Known
 
-__all__ = ["of_actions", "of_intents", "of_roles", "of_search"]
+__all__ = ["of_actions", "of_intents", "of_peers", "of_roles", "of_search"]
 
 RESTARTS, STEPS = 3, 300
 """Of fits with one state more or fewer."""
@@ -151,6 +152,8 @@ def of_intents(fit: Any, thorough: bool) -> Iterator[Finding]:
     yield from of_actions(fit, thorough)
     if is_large(fit.data):
         return
+    if thorough:
+        yield from of_peers(fit, heldout_score_curve)
     path, data, count = fit.sample_paths(1)[0], fit.data, len(fit.state_names)
     states, actions = np.asarray(data.states), np.asarray(data.actions)
     actions = np.where((path >= 0) & np.asarray(data.observed), actions, -1)
@@ -158,6 +161,13 @@ def of_intents(fit: Any, thorough: bool) -> Iterator[Finding]:
     if count > 1:
         pairs = np.maximum(states, 0) * (fit.model.num_actions + 1) + actions + 1
         yield from of_paths(path, count, pairs)
+
+
+def of_peers(fit: Any, curve: Callable[..., Any]) -> Iterator[Finding]:
+    """Held-out scores of a quarter of the groups beside those of simpler models, by `curve`; none of a single group."""
+    if isinstance(fit.data, Trajectories) and len(np.unique(group_labels(fit.data))) > 1:
+        found = curve(fit._key, lambda size: fit.model, [1], fit.data, progress_bar=False)
+        yield from of_heldout(float(found.heldout[0]), found.peers)
 
 
 def _of_numbers(fit: Any) -> Iterator[Finding]:

@@ -54,7 +54,7 @@ def of_choices(fit: Any, thorough: bool) -> Iterator[Finding]:
     else:
         yield from of_predictions(predicted._replace(features=features[..., :0]), [])
     score = logsumexp(log_density, axis=0) - np.log(len(rows)) - log_density.var(0)
-    yield from of_scores(score, table_scores(legal, choice, subject[known]), weight[known])
+    yield from of_scores(score, table_scores(legal, choice), weight[known])
     variance = model.kappa if data.subject is None else model.loc_kappa
     if model.kind == "features" and not isinstance(variance, Distribution) and np.isfinite(variance):
         site = sites["theta" if data.subject is None else "loc"]

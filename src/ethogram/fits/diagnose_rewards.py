@@ -9,7 +9,7 @@ import jax
 import numpy as np
 from numpyro.distributions import Distribution
 
-from ethogram.fits.diagnose import LONG, of_actions
+from ethogram.fits.diagnose import LONG, of_actions, of_peers
 from ethogram.inference.diagnostics import Finding, Level
 from ethogram.inference.diagnostics.actions import of_policy, of_transitions
 from ethogram.inference.draws import flat_draws
@@ -43,6 +43,10 @@ def of_rewards(fit: Any, thorough: bool) -> Iterator[Finding]:
             yield from of_policy(rng, steps.state[known], steps.action[known], policy)
     if thorough or fit.seconds < LONG:
         yield from _of_features(fit)
+    if thorough:
+        from ethogram.inference.rewards import heldout_reward_curve
+
+        yield from of_peers(fit, heldout_reward_curve)
 
 
 def _of_transitions(mdp: Any, steps: Any) -> Iterator[Finding]:

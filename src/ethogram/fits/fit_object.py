@@ -361,12 +361,16 @@ class Fit:
     def diagnose(self, *, thorough: bool = False) -> Diagnosis:
         """What is wrong with the fit: findings with their evidence and advice, the worst first.
 
-        They are of the search (not converged, few effective samples, divergences), of roles (outliers, tails, drift,
-        dependence, chances of changes that vary, another number of states), and, of models of actions, of tables of
-        counts that explain the actions better. Tables have closed-form evidence, which is compared with the ELBO. Roles
-        are fitted again with one state more and one fewer, by three restarts. ``benchmarks.papers.diagnose`` counts
-        false alarms and faults found. A fit without findings may still be wrong: calibration of choices and the weight
-        of the prior are not looked at.
+        They are of the search (not converged, few effective samples, divergences, separation); of roles (outliers,
+        tails, drift, dependence, chances of changes that vary, another number of states); of choices (calibration,
+        lapses, slots, habits, squares, drift, outliers, the weight of the prior); of rewards (features that explain
+        nothing, transitions, frequencies of actions); and, of models of actions, of tables that explain the actions
+        better. ``benchmarks.papers.diagnose`` counts false alarms and faults found; a fit without findings may still be
+        wrong. A second call repeats the first; summary, repr and report show what it found.
+
+        Parameters
+        ----------
+        thorough : also fit again what took over ten seconds, and score simpler models on held-out sequences.
         """
         if thorough not in self._diagnoses:
             with held_warnings():  # of states and refits, which findings say

@@ -15,6 +15,7 @@ from ethogram.commands import fit_results, main
 from ethogram.commands.fit_tables import Program
 from ethogram.fits import Fit
 from ethogram.inference.conjugate import PeerScore, ScoreCurve
+from ethogram.inference.diagnostics import Diagnosis, Finding, Level
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.intents import AgentMarkov
 
@@ -39,7 +40,7 @@ def tracks(role_data, tmp_path_factory):
 
 @pytest.fixture
 def known_results(roles, monkeypatch):
-    """In place of fits, that of the same tracks, and scores in favour of two roles; empty figures."""
+    """In place of fits, that of the same tracks, and scores in favour of two roles; one finding, empty figures."""
 
     def fit(key, model, data, method, **settings):
         assert settings == {"progress_bar": False, "num_steps": 15, "restarts": 1} and method == "auto"
@@ -53,10 +54,14 @@ def known_results(roles, monkeypatch):
     monkeypatch.setattr(fit_results, "fit", fit)
     monkeypatch.setattr(fit_results, "heldout_score_curve", scored)
     monkeypatch.setattr(Fit, "plot", lambda found, figure: figure)
+    finding = Finding("drift", Level.CAUTION, "It drifts.", "Stop it.", 1.0)
+    monkeypatch.setattr(Fit, "diagnose", lambda found: Diagnosis([finding]))
 
 
 def test_a_table_becomes_the_results_of_the_picked_number_of_roles(known_results, tracks, tmp_path, capsys):
-    results_of(tracks, tmp_path, capsys)
+    said, page = results_of(tracks, tmp_path, capsys)
+    line = "caution, drift: It drifts. Stop it."
+    assert said.splitlines()[-2:] == [line, "1 finding"] and page.index(line) < page.index("What was read")
 
 
 @pytest.mark.slow
@@ -103,6 +108,7 @@ def results_of(tracks, tmp_path, capsys):
     assert (out / "fit.ethogram").read_bytes() == kept
     assert main([*words, "--num-roles", "2", "--overwrite"]) == 0
     assert {path.name for path in out.iterdir()} == FILES - SCORES
+    return said, page
 
 
 def test_a_figure_that_fails_loses_nothing_else(known_results, tracks, tmp_path, capsys, monkeypatch):
