@@ -22,7 +22,8 @@ from numpyro.infer import NUTS, Gibbs
 from scipy import stats
 
 from benchmarks.papers.noisy_mdp_reference import autocovariances, integrated_time, log_posterior
-from ethogram.inference.choices.gibbs_sweep import probit_problem, with_prior
+from benchmarks.papers.noisy_mdp_variants import VariantPXDA
+from ethogram.inference.choices.gibbs_sweep import MOVES, probit_problem, with_prior
 from ethogram.inference.choices.px_da import PXDA, PXDAState
 from ethogram.models.choices.decisions import Decisions
 from ethogram.models.choices.noisy_mdp import NoisyMDP
@@ -62,8 +63,9 @@ def world(num_states: int, num_decisions: int, seed: int) -> Decisions:
 
 
 def begin_ranks(moves: str, kappa: float, replications: int, seed: int) -> Ranks:
-    """A calibration of PX-DA at a known variance."""
-    return _begin("sbc", moves, PXDA(NoisyMDP(kappa), moves), np.full(replications, kappa), {}, seed)
+    """A calibration of PX-DA, by moves of its own or of its variants, at a known variance."""
+    kernel = (PXDA if moves in MOVES else VariantPXDA)(NoisyMDP(kappa), moves)
+    return _begin("sbc", moves, kernel, np.full(replications, kappa), {}, seed)
 
 
 def begin_gibbs(replications: int, seed: int) -> Ranks:

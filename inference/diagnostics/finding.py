@@ -13,6 +13,10 @@ CHANCE = 1e-5
 """Largest probability, under the model, of a statistic that is a finding."""
 
 
+SHOWN = 3
+"""Findings above a repr and a summary."""
+
+
 class Level(enum.IntEnum):
     """How much a finding weighs.
 
@@ -57,6 +61,12 @@ class Diagnosis(tuple[Finding, ...]):
 
     def __repr__(self) -> str:
         return "\n".join(map(str, self)) if self else "no findings"
+
+    def first_lines(self) -> list[str]:
+        """The worst findings above a note, one line each, and how many more there are."""
+        weighty = [str(each) for each in self if each.level > Level.NOTE]
+        more = [f"{len(weighty) - SHOWN} more: see diagnose()"] if len(weighty) > SHOWN else []
+        return [*weighty[:SHOWN], *more]
 
     def to_table(self) -> Any:
         """A pandas DataFrame with one row per finding."""

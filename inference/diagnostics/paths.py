@@ -11,7 +11,7 @@ from scipy.special import chdtri
 
 from ethogram.inference.diagnostics.finding import CHANCE, Finding, Level
 
-__all__ = ["of_paths", "of_rare_states", "of_wide_states"]
+__all__ = ["of_alike", "of_paths", "of_rare_states", "of_wide_states"]
 
 LEAST_SPREAD = 0.25
 """Least standard deviation of the chance of a change over time, as a share of it, that matters."""
@@ -20,20 +20,29 @@ BLOCKS = (8, 24, 72)
 LEAST_CHANGES = 5.0
 """Expected changes of a block from which on it counts."""
 RARE = 0.01
+LEAST_APART = 0.05
+"""Least total variation of the policies of two states that are two, on average over steps."""
 SELDOM, WIDE = 0.05, 4.0
 """Share of the frames up to which a state may be one of outliers, and how much wider than the others it then is."""
 
 
-def of_paths(paths: Int[np.ndarray, "sequence time"], num_states: int) -> Iterator[Finding]:
+def of_paths(
+    paths: Int[np.ndarray, "sequence time"],
+    num_states: int,
+    context: Int[np.ndarray, "sequence time"] | None = None,
+) -> Iterator[Finding]:
     """Whether states are left more often in some sequences, or at some times, than in others.
 
     Parameters
     ----------
     paths : of the hidden states, -1 where there is none; drawn from the posterior, since the most probable path has
         too few changes.
+    context : on which the chance of a change depends beside the state, 0 or more; None where it does on nothing.
     """
     known = (paths[:, :-1] >= 0) & (paths[:, 1:] >= 0)
     state, changed = paths[:, :-1][known], (paths[:, 1:] != paths[:, :-1])[known]
+    if context is not None:
+        state, num_states = context[:, :-1][known] * num_states + state, num_states * (int(context.max()) + 1)
     sequence, time = np.nonzero(known)
     rate = np.bincount(state, changed, num_states) / np.maximum(np.bincount(state, minlength=num_states), 1)
     expected = rate[state]
@@ -119,3 +128,38 @@ def of_wide_states(
             "Look at its frames, mark errors of the device as missing, and fit again.",
             float(np.log(ratio[state] / WIDE)),
         )
+
+
+def of_alike(
+    path: Int[np.ndarray, "sequence time"],
+    symbols: Int[np.ndarray, "sequence time"],
+    actions: Int[np.ndarray, "sequence time"],
+    names: Sequence[str],
+) -> Iterator[Finding]:
+    """States in which the same actions follow the same symbols, of those that hold a share that is not rare.
+
+    Parameters
+    ----------
+    path, symbols, actions : hidden states, what is observed before an action, and actions; -1 where missing.
+    """
+    known = (path >= 0) & (symbols >= 0) & (actions >= 0)
+    counts = np.zeros((len(names), symbols.max(initial=0) + 1, actions.max(initial=0) + 1))
+    np.add.at(counts, (path[known], symbols[known], actions[known]), 1)
+    held = counts.sum((1, 2)) > SELDOM * max(counts.sum(), 1)
+    for one in np.flatnonzero(held).tolist():
+        for other in np.flatnonzero(held[one + 1 :]).tolist():
+            other += one + 1
+            totals = counts[[one, other]].sum(-1)
+            both = np.minimum(*totals)
+            if both.sum() < SELDOM * counts.sum():
+                continue
+            rows = counts[[one, other]] / np.maximum(totals, 1)[..., None]
+            apart = float(both @ np.abs(rows[0] - rows[1]).sum(-1) / 2 / both.sum())
+            if apart < LEAST_APART:
+                yield Finding(
+                    "number of states",
+                    Level.CAUTION,
+                    f"In {names[one]} and {names[other]} the same actions are chosen, up to {100 * apart:.1f} %.",
+                    "Take them for one, or fit fewer states.",
+                    float(np.log(LEAST_APART / max(apart, 1e-9))),
+                )

@@ -13,7 +13,7 @@ from scipy.special import gammaln
 
 from ethogram.inference.diagnostics.finding import Finding, Level
 
-__all__ = ["log_evidence", "of_tables", "table_evidence"]
+__all__ = ["log_evidence", "log_loo", "of_scores", "of_tables", "table_evidence", "table_scores"]
 
 CONCENTRATION = 0.5
 """Of the Dirichlet prior of every row (Jeffreys)."""
@@ -29,6 +29,15 @@ def log_evidence(context: np.ndarray, action: np.ndarray, num_actions: int) -> f
     a, total = CONCENTRATION, CONCENTRATION * num_actions
     each = gammaln(total) - gammaln(total + counts.sum(1))
     return float(np.sum(each) + np.sum(gammaln(a + counts) - gammaln(a)))
+
+
+def log_loo(context: np.ndarray, action: np.ndarray, num_actions: int) -> np.ndarray:
+    """Log probability (step,) of each action given all others, as `log_evidence` has the context and the prior."""
+    rows = np.unique(context, axis=0, return_inverse=True)[1].ravel()
+    counts = np.zeros((rows.max(initial=-1) + 1, num_actions))
+    np.add.at(counts, (rows, action), 1)
+    others = counts[rows, action] - 1 + CONCENTRATION
+    return np.log(others / (counts.sum(1)[rows] - 1 + CONCENTRATION * num_actions))
 
 
 def table_evidence(states: np.ndarray, actions: np.ndarray, num_actions: int) -> dict[str, float]:
@@ -64,4 +73,53 @@ def of_tables(elbo: float, states: np.ndarray, actions: np.ndarray, num_actions:
             "an action).",
             "Do not interpret the fit before it is better than such a table.",
             float(np.log(gain / LEAST)),
+        )
+
+
+def table_scores(legal: np.ndarray, choice: np.ndarray, subject: np.ndarray) -> dict[str, np.ndarray]:
+    """Log probabilities (decision,) given all others, by model: equal chances, and shares of slots where all are full.
+
+    Parameters
+    ----------
+    legal : (decision, option).
+    choice, subject : (decision,).
+    """
+    scores = {"equal chances": -np.log(legal.sum(1))}
+    if legal.all():
+        order = np.argsort(subject, kind="stable")
+        last = np.full(len(choice), -1)
+        same = subject[order][1:] == subject[order][:-1]
+        last[order[1:]] = np.where(same, choice[order][:-1], -1)
+        slots = legal.shape[1]
+        scores["shares of the slots"] = log_loo(np.zeros((len(choice), 1)), choice, slots)
+        scores["shares by the slot chosen last"] = log_loo(last[:, None], choice, slots)
+    return scores
+
+
+def of_scores(score: np.ndarray, tables: dict[str, np.ndarray], weight: np.ndarray) -> Iterator[Finding]:
+    """Whether a table predicts choices as well as the model, each given the others.
+
+    Parameters
+    ----------
+    score : (decision,) of the model, log probabilities with the penalty of WAIC.
+    tables : by name; the first is that of equal chances.
+    """
+    name = max(tables, key=lambda each: float(weight @ tables[each]))
+    gain, total = float(weight @ (tables[name] - score)), float(weight.sum())
+    chance = next(iter(tables))
+    if gain > LEAST:
+        yield Finding(
+            "baseline",
+            Level.WARNING,
+            f"The table of {name} predicts better than the model, by {gain:.1f} nats ({gain / total:.3f} a decision).",
+            "Do not interpret the values before the model is better than such a table.",
+            float(np.log(gain / LEAST)),
+        )
+    if (own := float(weight @ (score - tables[chance]))) < LEAST:
+        yield Finding(
+            "features",
+            Level.WARNING,
+            f"The features explain nothing: predictions are {own:.1f} nats better than {chance}.",
+            "Do not interpret the values; look for features on which the choices depend.",
+            float(LEAST - own),
         )

@@ -144,7 +144,8 @@ def _starts(
             like = jax.ShapeDtypeStruct(shape, jnp.result_type(float))
             like = jax.eval_shape(biject_to(support).inv, like)
             unconstrained[name] = np.zeros((count, *like.shape), like.dtype)
-    unconstrained |= jax.tree.map(np.asarray, _unconstrained(supports, values))
+    precision = jnp.result_type(float)  # which numpyro's transforms take, whatever that of the prior
+    unconstrained |= jax.tree.map(lambda x: np.asarray(x, precision), _unconstrained(supports, values))
     spread = {
         name: np.maximum(x.var(axis=0), LEAST_VARIANCE) if name in values else np.ones_like(x[0])
         for name, x in unconstrained.items()

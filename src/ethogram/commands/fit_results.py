@@ -63,6 +63,11 @@ def fit_table(arguments: argparse.Namespace) -> Fit:
         asked = (arguments.method, dict(arguments.setting))
         found.code = call_as_code(key, found.model, read.data, *asked, read.lines, read.model)
         _write(found, curve, out, _tables(found, read, arguments.model))
+        diagnosis = found.diagnose()
+        print(
+            "\n".join([*map(str, diagnosis), f"{len(diagnosis)} finding{'s' * (len(diagnosis) != 1)}"]),
+            flush=True,
+        )
         if arguments.model == "intents":
             _print_peers(key_scores, read, arguments.method, settings)
         return found

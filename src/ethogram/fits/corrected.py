@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import jax
@@ -13,7 +14,7 @@ from ethogram.inference.refresh import refresh_posterior
 from ethogram.inference.sampled_posterior import SampledPosterior
 from ethogram.models.data.parts import is_large
 
-__all__ = ["corrected_draws", "is_narrow"]
+__all__ = ["corrected_fit", "is_narrow"]
 
 NUM_DRAWS, GROUPS = 1000, 4
 """Draws of parameters by Gibbs sweeps, and the groups of them that effective sample sizes and R-hat compare."""
@@ -25,14 +26,20 @@ def is_narrow(fit: Any) -> bool:
     return isinstance(fit.result, ConjugateResult)
 
 
-def corrected_draws(fit: Any) -> SampledPosterior:
-    """Draws by Gibbs sweeps, where sequences are independent chains of one transition matrix; else by NUTS.
+def corrected_fit(fit: Any) -> Any:
+    """The fit with draws of the posterior, or the fit itself where its draws are not of a q."""
+    if not is_narrow(fit):
+        return fit
+    start = time.perf_counter()
+    drawn = _corrected_draws(fit)
+    took = fit.seconds + time.perf_counter() - start
+    reason = f"draws of the posterior that start at q, which {fit.method!r} found"
+    code = f"{fit.code}\nfit = fit.corrected()" if fit.code else ""
+    return type(fit)(fit.model, fit.data, "corrected", reason, drawn, took, fit._key, fit._names, code)
 
-    Raises
-    ------
-    ValueError
-        The data are larger than memory, or the model has no density that NUTS could sample.
-    """
+
+def _corrected_draws(fit: Any) -> SampledPosterior:
+    """Draws by Gibbs sweeps, where sequences are independent chains of one transition matrix; else by NUTS."""
     posterior, key = fit.result.posterior, jax.random.fold_in(fit._key, 2)
     if is_large(fit.data):
         raise ValueError(

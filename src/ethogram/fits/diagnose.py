@@ -11,9 +11,10 @@ import numpy as np
 from scipy.special import gammaln
 
 from ethogram.inference.conjugate import ConjugateResult, ConjugateSVI
+from ethogram.inference.conjugate.search import EMPTY, mass_of_states
 from ethogram.inference.convergence import LARGEST_R_HAT, LEAST_ESS, convergence
 from ethogram.inference.diagnostics import Finding, Level
-from ethogram.inference.diagnostics.paths import of_paths, of_rare_states, of_wide_states
+from ethogram.inference.diagnostics.paths import of_alike, of_paths, of_rare_states, of_wide_states
 from ethogram.inference.diagnostics.residuals import of_residuals
 from ethogram.inference.diagnostics.tables import of_tables
 from ethogram.inference.sampled_posterior import SampledPosterior
@@ -21,10 +22,12 @@ from ethogram.models.data import Trajectories
 from ethogram.models.data.parts import is_large
 from ethogram.models.families.exponential_family import Known
 
-__all__ = ["of_actions", "of_roles", "of_search"]
+__all__ = ["of_actions", "of_intents", "of_roles", "of_search"]
 
 RESTARTS, STEPS = 3, 300
 """Of fits with one state more or fewer."""
+LONG = 10.0
+"""Seconds of a fit from which on only a thorough diagnosis fits again."""
 MORE_GAIN, FEWER_GAIN = 5.0, 0.0
 """Nats of the ELBO by which one state more, or one fewer, has to be better."""
 NEAR = 1.0
@@ -53,6 +56,19 @@ def of_search(fit: Any) -> Iterator[Finding]:
                 "Give more restarts, and see whether the fit stays.",
                 0.0,
             )
+    if isinstance(result, ConjugateResult):
+        yield from _of_truncation(result.posterior)
+    if hasattr(fit.model, "separation") and not fit.model.flat:
+        said = fit.model.separation(fit.model.check(fit.data))
+        if said is not None:
+            yield Finding(
+                "separation",
+                Level.WARNING,
+                f"{said[0].upper()}{said[1:]}.",
+                "Only the prior bounds the values along it: leave out what separates, or report how the answer depends "
+                "on the prior.",
+                0.0,
+            )
     if isinstance(result, SampledPosterior):
         each = {name: convergence(site) for name, site in result.sites.items()}
         poor = [name for name, one in each.items() if not one.enough]
@@ -76,9 +92,26 @@ def of_search(fit: Any) -> Iterator[Finding]:
             )
 
 
-def of_roles(fit: Any) -> Iterator[Finding]:
+def _of_truncation(posterior: Any) -> Iterator[Finding]:
+    """Whether a fit that learns how many states are used has used all that were offered."""
+    if not posterior.model.growth:
+        return
+    mass = np.asarray(mass_of_states(posterior.model, posterior.blocks))
+    if len(mass) > 1 and (mass > EMPTY).all():
+        yield Finding(
+            "number of states",
+            Level.CAUTION,
+            f"All {len(mass)} {posterior.model.label_dims[0]}s that the truncation offers are used.",
+            "Offer more.",
+            0.0,
+        )
+
+
+def of_roles(fit: Any, thorough: bool) -> Iterator[Finding]:
     """Whether states explain their frames, by pseudo-residuals, a sampled path, and other numbers of states."""
     model, data = fit.model, fit.data
+    states = fit.states()
+    yield from of_rare_states(states.frames, states.names)
     if model.exclusive is not None or model.known_roles or is_large(data):
         return
     try:
@@ -90,18 +123,17 @@ def of_roles(fit: Any) -> Iterator[Finding]:
         yield from of_residuals(
             residuals, data.metadata.feature_names or [f"feature {at}" for at in features]
         )
-    states, recorded = fit.states(), np.asarray(data.observed)
-    yield from of_rare_states(states.frames, states.names)
+    recorded = np.asarray(data.observed)
     yield from of_wide_states(
         np.asarray(data.observations), np.where(recorded, states.path, -1), states.names
     )
     if len(states.names) > 1:
         yield from of_paths(np.where(recorded, fit.sample_paths(1)[0], -1), len(states.names))
-    if isinstance(fit.result, ConjugateResult):
+    if isinstance(fit.result, ConjugateResult) and (thorough or fit.seconds < LONG):
         yield from _of_numbers(fit)
 
 
-def of_actions(fit: Any) -> Iterator[Finding]:
+def of_actions(fit: Any, thorough: bool) -> Iterator[Finding]:
     """Whether a table explains the actions better than the model; not where its ELBO is of labels too, or unknown."""
     model, data = fit.model, fit.data
     elbo = np.ravel(getattr(fit.result, "elbo", np.nan))[-1]
@@ -112,6 +144,20 @@ def of_actions(fit: Any) -> Iterator[Finding]:
     inside = np.arange(actions.shape[1]) < np.asarray(data.lengths)[:, None]
     actions = np.where(inside & np.asarray(data.observed), actions, -1)
     yield from of_tables(float(elbo), states, actions, getattr(model, "mdp", model).num_actions)
+
+
+def of_intents(fit: Any, thorough: bool) -> Iterator[Finding]:
+    """Tables of actions, and, along a sampled path, intents that choose alike and chances of changes that vary."""
+    yield from of_actions(fit, thorough)
+    if is_large(fit.data):
+        return
+    path, data, count = fit.sample_paths(1)[0], fit.data, len(fit.state_names)
+    states, actions = np.asarray(data.states), np.asarray(data.actions)
+    actions = np.where((path >= 0) & np.asarray(data.observed), actions, -1)
+    yield from of_alike(path, states, actions, fit.state_names)
+    if count > 1:
+        pairs = np.maximum(states, 0) * (fit.model.num_actions + 1) + actions + 1
+        yield from of_paths(path, count, pairs)
 
 
 def _of_numbers(fit: Any) -> Iterator[Finding]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ethogram.fits.corrected import is_narrow
-from ethogram.inference.convergence import convergence, warn_of_convergence
+from ethogram.inference.convergence import convergence
 from ethogram.inference.sampled_posterior import SampledPosterior
 from ethogram.models.arguments import require_number
 
@@ -27,8 +27,6 @@ def estimates(fit: Any, probability: float) -> Any:
     require_number("probability", probability, above=0, below=1)
     if not fit.has_draws:
         return _answer(fit)
-    if hasattr(fit.model, "warn_of_separation"):
-        fit.model.warn_of_separation(fit.model.check(fit.data))
     names, values = _with_log_relevances(*fit._entries())
     flat = values.reshape(-1, len(names))
     tail = (1 - probability) / 2
@@ -40,9 +38,6 @@ def estimates(fit: Any, probability: float) -> Any:
     table = {"mean": mean, "sd": sd, "lower": lower, "upper": upper}
     table["ess"] = table["r_hat"] = np.full(len(names), np.nan)
     if isinstance(fit.result, SampledPosterior):
-        sites = np.array([name.partition("[")[0] for name in names])
-        by_site = {site: values[..., sites == site] for site in dict.fromkeys(sites.tolist())}
-        warn_of_convergence(by_site, ", or use method='nuts'" if fit.method in ("px-da", "laplace") else "")
         table["ess"], table["r_hat"] = convergence(values)
     q = {name: f"q_{name}" for name in ("sd", "lower", "upper")} if is_narrow(fit) else {}
     return pandas.DataFrame(table, index=names).rename(columns=q)

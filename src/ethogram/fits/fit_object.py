@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import os
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from jaxtyping import Float, Int
 
 from ethogram.fits import behaviour, checks, diagnose, figures
 from ethogram.fits.as_code import as_code
-from ethogram.fits.corrected import corrected_draws, is_narrow
+from ethogram.fits.corrected import corrected_fit
 from ethogram.fits.estimates import answer_dataset, estimates
 from ethogram.fits.new_data import Score, by_group, mean_and_error, require_alike, require_free_states
 from ethogram.fits.states import HiddenStates, names_of_states, renamed, warn_of_rare
@@ -27,6 +26,7 @@ from ethogram.inference.conjugate.gibbs_draws import can_sweep, gibbs_draws
 from ethogram.inference.diagnostics import Diagnosis
 from ethogram.inference.draws import Draws, ExportsDraws
 from ethogram.inference.export import to_arviz
+from ethogram.inference.sampled_posterior import SampledPosterior
 from ethogram.inference.smoothed_draws import sampled_paths
 from ethogram.models.arguments import require_integer
 from ethogram.models.data import Trajectories
@@ -69,9 +69,16 @@ class Fit:
         self.result, self.seconds, self._code = result, seconds, code
         self._key, self._system, self._names = key, system_of(model, result), dict(names or {})
         self._paths: dict[int, np.ndarray] = {}  # of its own data, the last number of draws only
+        self._diagnoses: dict[bool, Diagnosis] = {}  # by thoroughness
 
     def __repr__(self) -> str:
-        return f"Fit({type(self.model).__name__}, method={self.method!r}, {self.seconds:.1f} s)"
+        own = f"Fit({type(self.model).__name__}, method={self.method!r}, {self.seconds:.1f} s)"
+        slow = isinstance(self.result, SampledPosterior) and not self._diagnoses
+        return "\n".join([own, *(() if slow else self._known_findings().first_lines())])
+
+    def _known_findings(self) -> Diagnosis:
+        """Those of :meth:`diagnose` where it was called, else those of the search alone."""
+        return self._diagnoses.get(max(self._diagnoses, default=False)) or Diagnosis(diagnose.of_search(self))
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "_system"}
@@ -115,20 +122,21 @@ class Fit:
 
         Returns
         -------
-        A pandas DataFrame, one row per parameter; rewards are functions of features, without the noise of single
-        states, which draws and exports have. Of a variational fit, whose draws are independent, ess and r_hat are
-        NaN; of roles and intents the columns are ``q_sd``, ``q_lower`` and ``q_upper``, since q is narrower than the
-        posterior (:meth:`corrected` has its own). Of an assignment, one row per MAP variable. That of an imitation
-        begins with ``failure``, the probability that a fresh game of the last round fails. Relevances of a `GPIRL` that
-        are uncertain are there by their logarithms, as ``log_relevance[...]``: their tails are too heavy for means.
-        Mean and sd are infinite where a few draws decide them: the mean lies outside the central 99 %, as of a state of
-        a frame or two.
-
-        Warns
-        -----
-        UserWarning : draws have fewer than 100 effective samples, or an r_hat above 1.01.
+        A pandas DataFrame, one row per parameter, with the worst findings above it where it is printed, and in its
+        attribute ``findings``: those of :meth:`diagnose` where it was called, else of the search. Rewards are functions
+        of features, without the noise of single states, which draws and exports have. Of a variational fit, whose draws
+        are independent, ess and r_hat are NaN; of roles and intents the columns are ``q_sd``, ``q_lower`` and
+        ``q_upper``, since q is narrower than the posterior (:meth:`corrected` has its own). Of an assignment, one row
+        per MAP variable. That of an imitation begins with ``failure``, the probability that a fresh game of the last
+        round fails. Relevances of a `GPIRL` that are uncertain are there by their logarithms, as
+        ``log_relevance[...]``: their tails are too heavy for means. Mean and sd are infinite where a few draws decide
+        them: the mean lies outside the central 99 %, as of a state of a frame or two.
         """
-        return estimates(self, probability)
+        from ethogram.fits.summary_table import SummaryTable  # imports pandas
+
+        table = SummaryTable(estimates(self, probability))
+        table.findings = self._known_findings()
+        return table
 
     def corrected(self) -> Fit:
         """A fit with draws of the posterior in place of those of q, for intervals that hold as often as they say.
@@ -141,14 +149,7 @@ class Fit:
         ------
         ValueError : the data are on disk, or the model has no density, as with constraints on means.
         """
-        if not is_narrow(self):
-            return self
-        start = time.perf_counter()
-        found = corrected_draws(self)
-        took = self.seconds + time.perf_counter() - start
-        reason = f"draws of the posterior that start at q, which {self.method!r} found"
-        code = f"{self.code}\nfit = fit.corrected()" if self.code else ""
-        return Fit(self.model, self.data, "corrected", reason, found, took, self._key, self._names, code)
+        return corrected_fit(self)
 
     @property
     def state_names(self) -> tuple[str, ...]:
@@ -164,7 +165,7 @@ class Fit:
         """
         self._require_states()
         fit = copy.copy(self)
-        fit._names = renamed(self._system.num_states(self), names, self._names)
+        fit._names, fit._diagnoses = renamed(self._system.num_states(self), names, self._names), {}
         fit.code = f"{self.code}\nfit = fit.rename({as_code(dict(names))})" if self.code else ""
         return fit
 
@@ -357,7 +358,7 @@ class Fit:
         show_plainly(figure)
         return figure
 
-    def diagnose(self) -> Diagnosis:
+    def diagnose(self, *, thorough: bool = False) -> Diagnosis:
         """What is wrong with the fit: findings with their evidence and advice, the worst first.
 
         They are of the search (not converged, few effective samples, divergences), of roles (outliers, tails, drift,
@@ -367,8 +368,11 @@ class Fit:
         false alarms and faults found. A fit without findings may still be wrong: calibration of choices and the weight
         of the prior are not looked at.
         """
-        with held_warnings():  # of states and refits, which findings say
-            return Diagnosis([*diagnose.of_search(self), *self._system.faults(self)])
+        if thorough not in self._diagnoses:
+            with held_warnings():  # of states and refits, which findings say
+                found = [*diagnose.of_search(self), *self._system.faults(self, thorough)]
+            self._diagnoses[thorough] = Diagnosis(found)
+        return self._diagnoses[thorough]
 
     def predict(self, data: Any = None, **settings: int) -> Any:
         """What the agents do next, or in new data, averaged over the posterior.

@@ -16,7 +16,6 @@ import numpy as np
 from ethogram.fits.citations import PAPERS, SOFTWARE
 from ethogram.inference import storage
 from ethogram.inference.conjugate import ConjugateResult, ScoreCurve
-from ethogram.inference.conjugate.search import EMPTY, mass_of_states
 from ethogram.models.choices.decisions import decisions_in_words
 from ethogram.models.data import Trajectories, valid_steps
 from ethogram.models.data.description import trajectories_in_words
@@ -39,8 +38,8 @@ img { max-width: 100%; height: auto; } pre { background: #f5f5f5; padding: .8rem
 summary { cursor: pointer; } .note { color: #8a4b00; }
 @media (max-width: 40rem) { .wide img { width: 44rem; max-width: none; } }
 </style></head><body><h1>$name, by $method</h1>
-<h2>What was read</h2><p>$data</p>
-<h2>How it was fitted</h2><p>$fit</p>$notes$size
+$faults<h2>What was read</h2><p>$data</p>
+<h2>How it was fitted</h2><p>$fit</p>$size
 <h2>What was found</h2>$found$figure$tables
 <h2>Parameters</h2><details$open><summary>$count</summary>$table<p>$rest</p></details>
 <h2>The same again</h2>$code
@@ -62,9 +61,8 @@ def write_report(fit: Any, path: str | os.PathLike, scores: ScoreCurve | None = 
     import ethogram
 
     storage.require_folder(path)
-    with held_warnings() as notes:
+    with held_warnings():  # findings say what they warn of
         table, found = fit.summary(), fit._system.findings(fit)
-    with held_warnings():  # the notes have them
         figure = _image("the fit", (11, 5), fit.plot)
     rest, anything = len(table) - MOST_ROWS, bool(found.sentences)
     papers = [PAPERS[kind.__name__] for kind in type(fit.model).__mro__ if kind.__name__ in PAPERS]
@@ -73,7 +71,7 @@ def write_report(fit: Any, path: str | os.PathLike, scores: ScoreCurve | None = 
         method=html.escape(fit.method),
         data=html.escape(about_data(fit.data)),
         fit=html.escape(about_fit(fit)),
-        notes="".join(_tag(note, kind="note") for note in dict.fromkeys(notes)),
+        faults="".join(_tag(str(finding), kind="note") for finding in fit.diagnose()),
         figure=figure,
         size="" if scores is None else _about_size(scores),
         found="".join(map(_tag, found.sentences)),
@@ -178,7 +176,7 @@ def _outcome(found: Any) -> str:
     if isinstance(found, ConjugateResult):
         end = f"{'Converged' if found.converged else 'Not converged'} after {found.step} steps"
         elbo = f"ELBO {float(found.elbo[-1]):.2f} nats, the best of {len(found.restart_elbos)} starts"
-        return f"{end}; {elbo}.{_about_truncation(found.posterior)}"
+        return f"{end}; {elbo}."
     if hasattr(found, "policies"):
         return found.outcome
     if hasattr(found, "proved_optimal"):
@@ -187,13 +185,3 @@ def _outcome(found: Any) -> str:
     if hasattr(found, "converged"):
         return "Converged." if found.converged else "Not converged."
     return "Effective sample sizes and r_hat are in the table."
-
-
-def _about_truncation(posterior: Any) -> str:
-    """Whether a fit that learns how many states are used has used all that were offered."""
-    if not posterior.model.growth:
-        return ""
-    mass = np.asarray(mass_of_states(posterior.model, posterior.blocks))
-    if len(mass) < 2 or not (mass > EMPTY).all():
-        return ""
-    return f" All {len(mass)} intents that the truncation offers are used: offer more."

@@ -16,6 +16,8 @@ from jaxtyping import Float
 from scipy.special import logsumexp
 
 from ethogram.fits import diagnose, figures, findings, methods
+from ethogram.fits.diagnose_choices import of_choices
+from ethogram.fits.diagnose_rewards import of_rewards
 from ethogram.fits.estimates import entries_of, exported_entries
 from ethogram.fits.new_data import require_free_states
 from ethogram.inference.conjugate import ConjugateResult
@@ -149,7 +151,7 @@ class System(NamedTuple):
     takes_data : False of queries, whose evidence is part of the model.
     num_states : of a fit, how many hidden states it tells apart; 0 for none.
     findings : of a fit, what its report says of it.
-    faults : of a fit, findings of what is wrong with it beside its search.
+    faults : of a fit, and whether to look thoroughly, findings of what is wrong with it beside its search.
     warns_of_rare_states : whether states of few frames are often errors of a device.
     """
 
@@ -162,7 +164,7 @@ class System(NamedTuple):
     takes_data: bool = True
     num_states: Callable[[Any], int] = _own_num_states
     findings: Callable[[Any], findings.Findings] = findings.of_states
-    faults: Callable[[Any], Iterable[Finding]] = lambda fit: ()
+    faults: Callable[[Any, bool], Iterable[Finding]] = lambda fit, thorough: ()
     warns_of_rare_states: bool = False
 
 
@@ -411,7 +413,7 @@ _IMITATIONS = _ROLES._replace(
     draw=figures.draw_imitation,
     entries=_imitated_entries,
     num_states=lambda fit: fit.result.fit.posterior.model.num_roles,
-    faults=lambda fit: (),
+    faults=lambda fit, thorough: (),
 )
 
 SYSTEMS: Mapping[str, System] = {
@@ -422,7 +424,7 @@ SYSTEMS: Mapping[str, System] = {
         predict=_predict_actions,
         draw=figures.draw_intents,
         num_states=lambda fit: fit.model.truncation,
-        faults=diagnose.of_actions,
+        faults=diagnose.of_intents,
     ),
     "choices.NoisyMDP": System(
         methods.choice_methods,
@@ -432,6 +434,7 @@ SYSTEMS: Mapping[str, System] = {
         figures.draw_choices,
         _choice_entries,
         findings=findings.of_choices,
+        faults=of_choices,
     ),
     "rewards.GPIRL": System(
         methods.reward_methods,
@@ -441,7 +444,7 @@ SYSTEMS: Mapping[str, System] = {
         figures.draw_rewards,
         _reward_entries,
         findings=findings.of_rewards,
-        faults=diagnose.of_actions,
+        faults=of_rewards,
     ),
     "rewards.SwitchingGPIRL": System(
         methods.switching_methods,

@@ -262,3 +262,14 @@ def test_refusals(model, data):
     bound = agent.bind(traces)
     with pytest.raises(ValueError, match="constraints on means"):
         refresh_posterior(key, ConjugatePosterior(bound, bound.prior()), traces)
+
+
+def test_starts_take_the_precision_of_the_run():
+    """Model and data in single precision, refreshed in double, which numpyro's transforms do not mix."""
+    with jax.enable_x64(False):
+        model = RoleHMM(2, GaussianEmission(2, mean=0.0, strength=1.0, dof=6.0, scale=np.eye(2)))
+        data = model.simulate(jax.random.key(0), num_groups=3, lengths=5).data
+        posterior = ConjugatePosterior(model, model.prior())
+    with jax.enable_x64(True):
+        starts, _ = _starts(jax.random.key(1), posterior, model.entries(data).batch, 2)
+    assert {x.dtype for x in starts.values()} == {np.dtype(np.float64)}

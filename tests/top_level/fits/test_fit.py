@@ -23,7 +23,6 @@ from ethogram.fits import estimates
 from ethogram.fits.figures import draw_roles
 from ethogram.fits.fit_object import Fit
 from ethogram.fits.new_data import by_group, require_alike
-from ethogram.fits.report import about_fit
 from ethogram.fits.systems import _draw_own
 from ethogram.inference import storage
 from ethogram.inference.conjugate import (
@@ -267,14 +266,15 @@ def test_new_data_without_names_are_refused_where_names_are_numerals(tmp_path):
 def test_a_truncation_that_is_used_up_is_named():
     data = ethogram.Trajectories.from_list(states=[[0, 1, 0]], actions=[[0, 1, 0]])
     found = of_prior(ethogram.AgentMarkov(2, 2, truncation=2), data)
-    assert "intents that the truncation offers" not in about_fit(found)
+    assert "that the truncation offers" not in repr(found)
     posterior = found.result.posterior
     counted = {
         **posterior.blocks,
         "transition": jax.tree.map(lambda x: x + 1, posterior.blocks["transition"]),
     }
     found.result = found.result._replace(posterior=ConjugatePosterior(posterior.model, counted))
-    assert about_fit(found).endswith("All 2 intents that the truncation offers are used: offer more.")
+    said = "caution, number of states: All 2 intents that the truncation offers are used. Offer more."
+    assert repr(found).splitlines()[1:] == [said] and repr(found.summary()).startswith(said)
 
 
 def test_intents_are_predicted_and_scored_by_filtering():
