@@ -75,6 +75,7 @@ STORED = [
     of(markov_chain.log_normalizer, [[0.0], [0.0, 1.0]], np.zeros((2, 2)), np.zeros((3, 2))),
     of(ethogram.fit, jax.random.key(0), ethogram.RoleHMM(1, emissions.GaussianEmission(1)),
        ethogram.Trajectories.from_list([np.arange(4.0)[:, None]]), "cavi", restarts=10**12),
+    of(ethogram.Trajectories.from_list, [[0.5, None, 10**400]], missing="nan"),
     of(functools.partial(read_content, networks.read, ""), b"/**/" * 5000),
     of(functools.partial(read_content, tracking.read_deeplabcut, ".csv"), DEEPLABCUT + b'0,1,2,"\n'),
     of(functools.partial(read_content, tracking.read_deeplabcut, ".csv"), DEEPLABCUT + b"10000000000,1,2,1\n"),
