@@ -23,13 +23,23 @@ from ethogram import planning
 from ethogram.commands.command_line import main
 from ethogram.commands.fit import GROUPS, flag
 
-__all__ = ["DOMAIN", "GARDEN", "TABLE_TEXT", "TETRIS", "commands", "files", "read_domain", "records"]
+__all__ = [
+    "DOMAIN",
+    "GARDEN",
+    "TABLE_TEXT",
+    "TETRIS",
+    "commands",
+    "files",
+    "read_content",
+    "read_domain",
+    "records",
+]
 
 GARDEN = Path(__file__).parents[1] / "tests" / "models" / "networks" / "garden_files"
 """One small network in each format."""
 
 
-def _read_content(reader: Callable[..., Any], ending: str, content: bytes, **options: Any) -> Any:
+def read_content(reader: Callable[..., Any], ending: str, content: bytes, **options: Any) -> Any:
     with tempfile.TemporaryDirectory(prefix="fuzz") as folder:
         path = Path(folder) / f"file{ending}"
         path.write_bytes(content)
@@ -41,7 +51,7 @@ def files(
 ) -> st.SearchStrategy[Call]:
     """Calls of a reader with changed files, which any error of the package may be about."""
     content = content.encode() if isinstance(content, str) else content
-    function = functools.partial(_read_content, reader, ending)
+    function = functools.partial(read_content, reader, ending)
     return changed_text(content).map(lambda text: Call(function, (text,), options))
 
 
@@ -67,7 +77,7 @@ def records(packed: bytes) -> st.SearchStrategy[Call]:
         np.savez(file, structure=np.array(json.dumps(walk(record))), **arrays)
         return file.getvalue()
 
-    function = functools.partial(_read_content, ethogram.load, "")
+    function = functools.partial(read_content, ethogram.load, "")
     contents = st.builds(written, st.integers(0, 150), st.sampled_from(plain))
     return contents.map(lambda content: Call(function, (content,)))
 

@@ -1,6 +1,7 @@
 """Names and units that travel with trajectories, static under JAX transformations."""
 
 import dataclasses
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -37,7 +38,7 @@ def _names(value: Any, field: str) -> tuple[str, ...] | None:
     if not all(isinstance(name, str) for name in names):
         raise TypeError(f"metadata.{field} is {names!r}: every name must be a string")
     if field != "feature_units" and len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
+        twice = Counter(names).most_common(1)[0][0]
         raise ValueError(f"metadata.{field} must be unique; {twice!r} appears twice")
     return names or None
 

@@ -255,7 +255,12 @@ def as_floats(values: np.ndarray) -> np.ndarray:
 
         null = pandas.isna(values)
         if all(isinstance(value, numbers.Real) for value in values[~null]):
-            return np.where(null, np.nan, values).astype(float)
+            try:
+                return np.where(null, np.nan, values).astype(float)
+            except OverflowError:
+                raise ValueError(
+                    "observations has an integer of more than 308 digits: pass numbers"
+                ) from None
     if values.dtype.kind in "biu" or values.dtype == np.longdouble:
         return values.astype(float)
     if jnp.issubdtype(values.dtype, jnp.floating):

@@ -78,18 +78,19 @@ def network_of_factors(
             constant += math.log(size)
             tables[variable] = np.full(size, 1 / size)
     given = tuple(names) if names is not None else tuple(f"x{i}" for i in range(count))
+    taken = set(given)
     states = None if state_names is None else (*map(tuple, state_names), *[("no", "yes")] * len(extra))
     network = BayesNet(
         (*(tables[variable] for variable in range(count)), *(table for _, table, _ in extra)),
         (*parents, *(scope for _, _, scope in extra)),
-        names=(*given, *(_free(name, given) for name, _, _ in extra)),
+        names=(*given, *(_free(name, taken) for name, _, _ in extra)),
         state_names=states,
         log_constant=constant,
     )
     return FactorNetwork(network, evidence)
 
 
-def _free(name: str, taken: Sequence[str]) -> str:
+def _free(name: str, taken: set[str]) -> str:
     while name in taken:
         name += "_"
     return name

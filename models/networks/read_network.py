@@ -17,12 +17,12 @@ from ethogram.models.networks.xml_networks import xml_families
 
 __all__ = ["read", "read_network"]
 
-SLASHES = r"(?:\s|//[^\n\r]*|/\*.*?\*/)*"
+SLASHES = r"(?>\s|//[^\n\r]*|/\*.*?\*/)*+"  # without going back, which many comments would make endless
 FORMATS = (
     ("XML", re.compile(r"\s*<"), xml_families),
     ("BIF", re.compile(SLASHES + r"(?:network|variable|probability)\b", re.DOTALL), bif_families),
     ("DSL", re.compile(SLASHES + r"net\s+[^\s{]+\s*\{", re.DOTALL), dsl_families),
-    ("NET", re.compile(r"(?:\s|%[^\n\r]*)*(?:net|class|node)\b"), net_families),
+    ("NET", re.compile(r"(?>\s|%[^\n\r]*)*+(?:net|class|node)\b"), net_families),
     ("JSON", re.compile(r'\s*\{\s*"type"\s*:\s*"BN"'), jgum_families),
 )
 """Formats, how their files begin, and what yields the declarations; a file that begins as none of them is UAI."""

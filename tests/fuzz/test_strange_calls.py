@@ -4,6 +4,7 @@
 ``python -m benchmarks.papers.fuzz`` as many as there is time for.
 """
 
+import functools
 import os
 import signal
 import time
@@ -20,7 +21,8 @@ import ethogram
 from benchmarks import strange_calls
 from benchmarks.entry_points import entry_points
 from benchmarks.strange_calls import Call, outcome
-from ethogram import mdps
+from benchmarks.strange_files import read_content
+from ethogram import mdps, networks, tracking
 from ethogram.models import emissions
 from ethogram.models.chains import markov_chain
 
@@ -31,6 +33,9 @@ EYE = np.eye(2)
 WALKS = mdps.MDP.deterministic([[0, 1], [0, 1]], discount=0.5, features=EYE)
 NET = ethogram.BayesNet(([0.5, 0.5],), ((),))
 STEPS = [{"observations": [[0.0], [1.0]], "actions": [0]}]
+
+
+DEEPLABCUT = b"scorer,a,a,a\nbodyparts,n,n,n\ncoords,x,y,likelihood\n"
 
 
 def of(function, *values, **options):
@@ -70,6 +75,10 @@ STORED = [
     of(markov_chain.log_normalizer, [[0.0], [0.0, 1.0]], np.zeros((2, 2)), np.zeros((3, 2))),
     of(ethogram.fit, jax.random.key(0), ethogram.RoleHMM(1, emissions.GaussianEmission(1)),
        ethogram.Trajectories.from_list([np.arange(4.0)[:, None]]), "cavi", restarts=10**12),
+    of(ethogram.Trajectories.from_list, [[0.5, None, 10**400]], missing="nan"),
+    of(functools.partial(read_content, networks.read, ""), b"/**/" * 5000),
+    of(functools.partial(read_content, tracking.read_deeplabcut, ".csv"), DEEPLABCUT + b'0,1,2,"\n'),
+    of(functools.partial(read_content, tracking.read_deeplabcut, ".csv"), DEEPLABCUT + b"10000000000,1,2,1\n"),
 ]  # fmt: skip
 """What once leaked."""
 
