@@ -370,7 +370,7 @@ class Fit:
 
         Parameters
         ----------
-        thorough : also fit again what took over ten seconds, and score simpler models on held-out sequences.
+        thorough : also fit again what took over half a minute, and score simpler models on held-out sequences.
         """
         if thorough not in self._diagnoses:
             with held_warnings():  # of states and refits, which findings say
