@@ -5,6 +5,8 @@ Keys are fixed; one in a hundred others has a finding by chance.
 
 from __future__ import annotations
 
+import pickle
+
 import jax
 import numpy as np
 import pytest
@@ -65,4 +67,5 @@ def test_first_lines_are_findings_of_choices(choices):
     assert repr(other).splitlines()[1:] == lines and len(lines) <= 4
     table = other.summary()
     assert repr(table).splitlines()[: len(lines)] == lines and table.findings is found
+    assert pickle.loads(pickle.dumps(table)).equals(table)
     assert "features explain nothing" in table._repr_html_() and type(table.head(1)) is not type(table)
