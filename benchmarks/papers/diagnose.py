@@ -57,7 +57,7 @@ KINDS: dict[str, dict[str, tuple[str, ...]]] = {
         "sound": (),
         "a circle of actions": ("baseline",),
         "repeats the last action": ("baseline",),
-        "an intent too few": ("number of states",),
+        "an intent too few": ("number of states", "baseline"),
         "a covariate moves switching": ("switching",),
     },
 }

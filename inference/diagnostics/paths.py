@@ -73,7 +73,7 @@ def _overdispersion(block: np.ndarray, changed: np.ndarray, expected: np.ndarray
     """How far the changes of blocks vary beyond chance (above 1: a finding), and by which share of their number."""
     seen = np.bincount(block, changed)
     mean, variance = np.bincount(block, expected), np.bincount(block, expected * (1 - expected))
-    enough = mean >= LEAST_CHANGES
+    enough = (mean >= LEAST_CHANGES) & (variance >= LEAST_CHANGES / 2)
     if enough.sum() < 3:
         return 0.0, 0.0
     seen, mean, variance = seen[enough], mean[enough], variance[enough]

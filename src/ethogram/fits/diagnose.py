@@ -27,7 +27,7 @@ __all__ = ["of_actions", "of_intents", "of_peers", "of_roles", "of_search"]
 
 RESTARTS, STEPS = 3, 300
 """Of fits with one state more or fewer."""
-LONG = 10.0
+LONG = 30.0
 """Seconds of a fit from which on only a thorough diagnosis fits again."""
 MORE_GAIN, FEWER_GAIN = 5.0, 0.0
 """Nats of the ELBO by which one state more, or one fewer, has to be better."""

@@ -19,7 +19,7 @@ from ethogram.models.quick_jit import quick_jit
 
 __all__ = ["of_choices"]
 
-DRAWS = 40
+DRAWS = 20
 """Of the parameters, of which predictions are means."""
 LEAST_PROBABILITY = 1e-9
 """Of a choice: below it they are rounded."""
@@ -62,7 +62,7 @@ def of_choices(fit: Any, thorough: bool) -> Iterator[Finding]:
         yield from of_prior(site[:, : len(deviation)], deviation, names)
 
 
-@quick_jit(calls=2**6)
+@quick_jit(calls=2**11)
 def _predicted(model: Any, theta: Array, problem: Any) -> tuple[Array, Array]:
     """Mean probabilities (decision, option), and those of what was chosen (draw, decision, 1)."""
     chosen = jax.numpy.maximum(problem.data.choice, 0)[:, None]

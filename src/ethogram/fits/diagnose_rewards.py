@@ -24,7 +24,7 @@ MOST_POINTS = 500
 """Rewards of features, from which on independent ones are not fitted."""
 SCALES = (1.0, 5.0, 25.0)
 """Variances of independent rewards."""
-LEAST_GAIN = 5.0
+LEAST_GAIN = 3.0
 """Nats of the ELBO that features have to gain over independent rewards."""
 
 

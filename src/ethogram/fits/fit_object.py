@@ -19,6 +19,7 @@ from ethogram.fits.corrected import corrected_fit
 from ethogram.fits.estimates import answer_dataset, estimates
 from ethogram.fits.new_data import Score, by_group, mean_and_error, require_alike, require_free_states
 from ethogram.fits.states import HiddenStates, names_of_states, renamed, warn_of_rare
+from ethogram.fits.summary_table import with_findings
 from ethogram.fits.systems import NUM_DRAWS, require_taken, some_draws, system_of
 from ethogram.inference import storage
 from ethogram.inference.conjugate import ConjugateResult
@@ -132,11 +133,7 @@ class Fit:
         ``log_relevance[...]``: their tails are too heavy for means. Mean and sd are infinite where a few draws decide
         them: the mean lies outside the central 99 %, as of a state of a frame or two.
         """
-        from ethogram.fits.summary_table import SummaryTable  # imports pandas
-
-        table = SummaryTable(estimates(self, probability))
-        table.findings = self._known_findings()
-        return table
+        return with_findings(estimates(self, probability), self._known_findings())
 
     def corrected(self) -> Fit:
         """A fit with draws of the posterior in place of those of q, for intervals that hold as often as they say.
@@ -370,7 +367,7 @@ class Fit:
 
         Parameters
         ----------
-        thorough : also fit again what took over ten seconds, and score simpler models on held-out sequences.
+        thorough : also fit again what took over half a minute, and score simpler models on held-out sequences.
         """
         if thorough not in self._diagnoses:
             with held_warnings():  # of states and refits, which findings say

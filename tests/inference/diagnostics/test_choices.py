@@ -152,6 +152,7 @@ def test_intents_that_choose_alike_and_changes_by_context():
     (alike,) = of_alike(path, state, action, ["rest", "walk"])
     assert alike.kind == "number of states" and "rest and walk" in alike.evidence
     assert not list(of_alike(path, state, apart, ["rest", "walk"]))
+    assert not list(of_paths(np.tile(np.arange(500) % 2, (4, 1)), 2))  # it is always left
     hour = np.tile(np.arange(500) // 50 % 2, (4, 1))
     leaves = rng.random((4, 500)) < np.where(hour == 1, 0.3, 0.02)
     switching = np.cumsum(leaves, axis=1) % 2

@@ -5,11 +5,14 @@ Keys are fixed; one in a hundred others has a finding by chance.
 
 from __future__ import annotations
 
+import pickle
+
 import jax
 import numpy as np
 import pytest
 
 import ethogram
+from ethogram.fits.fit_object import Fit
 from ethogram.inference.diagnostics import Level
 
 
@@ -48,3 +51,21 @@ def test_a_table_of_actions_is_named_first():
     fit = ethogram.fit(jax.random.key(0), ethogram.AgentMarkov(3, 4, truncation=2), data, progress_bar=False)
     found = fit.diagnose()
     assert found[0].kind == "baseline" and "by last action" in found[0].evidence
+
+
+def test_first_lines_are_findings_of_choices(choices):
+    """Of choices that follow the values there is none above a note; of a coin's, that the features explain nothing."""
+    assert choices.diagnose().first_lines() == [] == repr(choices).splitlines()[1:]
+    coin = np.random.default_rng(1).integers(0, 2, 60)
+    other = Fit(
+        choices.model, choices.data._replace(choice=coin), "px-da", "", choices.result, 1.0, choices._key
+    )
+    assert repr(other).splitlines()[1:] == []  # it is not diagnosed by the way
+    found = other.diagnose()
+    assert "features" in {finding.kind for finding in found[:3]} and other.diagnose() is found
+    lines = found.first_lines()
+    assert repr(other).splitlines()[1:] == lines and len(lines) <= 4
+    table = other.summary()
+    assert repr(table).splitlines()[: len(lines)] == lines and table.findings is found
+    assert pickle.loads(pickle.dumps(table)).equals(table)
+    assert "features explain nothing" in table._repr_html_() and type(table.head(1)) is not type(table)
