@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Bool, Int
 from numpy.typing import ArrayLike
 
-from ethogram.models.arguments import require_integer
+from ethogram.models.arguments import read_array, require_integer
 from ethogram.models.data.selection import own_units
 from ethogram.models.optimal_assignment import optimal_assignment
 from ethogram.models.printing import short_repr
@@ -245,7 +245,7 @@ def _both(true: np.ndarray, learned: np.ndarray) -> Bool[np.ndarray, "..."]:
 
 
 def _labels(name: str, labels: ArrayLike) -> Int[np.ndarray, "..."]:
-    array = np.asarray(labels)
+    array = read_array(name, labels)
     if not np.issubdtype(array.dtype, np.integer):
         raise TypeError(f"{name} has dtype {array.dtype}: give integer labels, -1 where there is none")
     if array.size and array.min() < -1:

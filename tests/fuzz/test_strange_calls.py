@@ -1,6 +1,6 @@
 """Every public entry point given anything: a result, or an error of our own that names an argument or a file.
 
-`ETHOGRAM_FUZZ` is the number of calls of each entry point, 12 by default; `.ci/run` takes more of other seeds, and
+`ETHOGRAM_FUZZ` is the number of calls of each entry point, 12 by default; `.ci/run` takes more of another seed, and
 ``python -m benchmarks.papers.fuzz`` as many as there is time for.
 """
 
@@ -69,7 +69,7 @@ STORED = [
     of(mdps.MDP.deterministic, [[0, 1], [0, 1]], action_mask=polars.Series(["a", "b"])),
     of(WALKS.with_history, 2**64), of(mdps.soft_values, WALKS, [0.0, 1.0], all_steps=np.zeros(2)),
     of(ethogram.MarginalMAP, NET, np.array(0), np.array(0)), of(ethogram.MarginalMAP, NET, {}, np.array(0)),
-    of(ethogram.align_states, [0, 1], [1, 0], num_states=None),
+    of(ethogram.align_states, [0, 1], [1, 0], num_states=None), of(ethogram.align_states, [[0], [1, 2]], [0, 1]),
     of(ethogram.HiddenMarkov, True, EYE, None, num_steps=2),
     of(ethogram.ProbitChoice, [[1, None], [{}, 2]]),
     of(markov_chain.log_normalizer, [[0.0], [0.0, 1.0]], np.zeros((2, 2)), np.zeros((3, 2))),
