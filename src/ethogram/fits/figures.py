@@ -10,6 +10,7 @@ from numpyro.distributions import Distribution
 
 from ethogram.fits.checks import chain_checks, checked
 from ethogram.inference.conjugate import ConjugateResult
+from ethogram.models.data.parts import taken
 from ethogram.plots.axes import default_title, draw_intervals, figure_or_new, show_plainly
 from ethogram.plots.checks import path_check, residual_autocorrelation, residual_quantiles
 from ethogram.plots.choices import value_marginals
@@ -42,6 +43,8 @@ MOST_PANELS = 6
 """Units of values that have an axis each."""
 MOST_ESTIMATES = 16
 """Estimates of a comparison of algorithms."""
+MOST_FRAMES = 2**20
+"""Frames, those missing among them, of the histograms of features."""
 
 
 def draw_roles(fit: Any, figure: Any, **shown: Any) -> None:
@@ -55,8 +58,13 @@ def draw_roles(fit: Any, figure: Any, **shown: Any) -> None:
     of_features = emission is not None and not emission.order
     (width, height), features = figure.get_size_inches(), np.zeros(0, int)
     narrow = width < NARROW
+    part, probability = data, found.probability
+    most = max(MOST_FRAMES // data.observed.shape[1], 1)
+    if most < data.num_sequences:
+        rows = np.linspace(0, data.num_sequences - 1, most).astype(int)
+        part, probability = taken(data, rows), probability[rows]
     if of_features and not ellipses:
-        features = _telling(data, found.probability)[: max(int((height - 3 * narrow) / MARGINAL), 1)]
+        features = _telling(part, probability)[: max(int((height - 3 * narrow) / MARGINAL), 1)]
     count = len(features) or int(ellipses or conjugate)
     if narrow:
         grid = figure.add_gridspec(count + 1, 1, height_ratios=[*[1] * count, 2])
@@ -68,7 +76,7 @@ def draw_roles(fit: Any, figure: Any, **shown: Any) -> None:
         role_ellipses(posterior, panels[0], data=data, names=names if marked else [""] * len(names))
         panels[0].set_title("mean, covariance and draws", fontsize="medium")
     for feature, panel in zip(features, panels, strict=False):
-        role_marginals(posterior, data, found.probability, int(feature), panel)
+        role_marginals(posterior, part, probability, int(feature), panel)
         panel.get_legend().remove()  # the timelines have it
         panel.set_yticks([])
     if len(features):

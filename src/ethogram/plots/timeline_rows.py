@@ -170,14 +170,16 @@ def read_timeline(
     """
     import pandas
 
-    every, chance = np.asarray(labels), np.asarray(probability, float)
+    every, chance = np.asarray(labels), np.asarray(probability)
     if every.shape != np.shape(data.observed) or chance.shape[:-1] != every.shape:
         raise ValueError(
             f"{argument} has shape {every.shape}, probability {chance.shape}, the data {np.shape(data.observed)}: give "
             "(sequence, time) and (sequence, time, label) of these data"
         )
     titles, metadata = read_names(names, chance.shape[-1]), data.metadata
-    at = np.nonzero(np.asarray(valid_steps(data)) & np.asarray(data.observed) & (every >= 0))
+    plain = data.agent is None and data.group is None and agents is None and by is None
+    read = slice(MOST_ROWS if plain else None)  # rows are sequences: those below are not shown
+    at = np.nonzero((np.asarray(valid_steps(data)) & np.asarray(data.observed) & (every >= 0))[read])
     if not len(at[0]):
         raise ValueError(f"{argument} has no recorded frame: there is nothing to show")
     time, frame, unit, scale = _read_times(data, at)
@@ -260,7 +262,8 @@ def read_timeline(
     second = SECONDS["days"] if unit is None else SECONDS.get(unit, 1.0)
     panels = []
     for name, low, part, place in zip(groups, first, parts, places, strict=False):
-        found = _columns(part["row"], place // several, part["label"], chance[at][part.index], len(rows))
+        chances = chance[at[0][part.index], at[1][part.index]]
+        found = _columns(part["row"], place // several, part["label"], chances, len(rows))
         panels.append(Panel(name, low / second, *found))
     zone = pandas.Timestamp(0, tz=metadata.time_zone).tzinfo if unit is None else None
     axis = axis.format(unit) if unit else f"date ({metadata.time_zone})" if zone else "date"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import tracemalloc
 
 import matplotlib.dates
 import numpy as np
@@ -13,7 +14,7 @@ from matplotlib.figure import Figure
 
 from ethogram import plots
 from ethogram.models.data.trajectories import Metadata, Trajectories
-from ethogram.plots.timeline_rows import read_timeline
+from ethogram.plots.timeline_rows import MOST_ROWS, read_timeline
 
 
 def probability_of(path: np.ndarray, count: int = 3) -> np.ndarray:
@@ -204,6 +205,24 @@ def test_more_rows_than_fit_are_counted():
     path = np.zeros((70, 2), int)
     axes = plots.role_timelines(path, probability_of(path), data)
     assert axes.get_title().endswith("60 of 70 sequences") and len(rows_of(axes)) <= 60
+
+
+def test_sequences_below_the_rows_are_not_read():
+    """A timeline of many sequences is that of the first, and takes less memory than the probabilities of all."""
+    path = np.random.default_rng(0).integers(3, size=(2000, 50))
+    data = Trajectories.from_list(list(np.zeros((2000, 50, 1))))
+    chance = probability_of(path)
+    some = data.take(np.arange(MOST_ROWS))
+    wanted = read_timeline(path[:MOST_ROWS], chance[:MOST_ROWS], some, argument="path", most=500)
+    tracemalloc.start()
+    found = read_timeline(path, chance, data, argument="path", most=500)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < chance.nbytes
+    assert found.left_out == [f"{MOST_ROWS} of 2000 sequences"] and found.rows == wanted.rows
+    for ours, theirs in zip(found.panels, wanted.panels, strict=True):
+        np.testing.assert_array_equal(ours.label, theirs.label)
+        np.testing.assert_array_equal(ours.share, theirs.share)
 
 
 def test_no_texts_overlap_at_the_width_of_a_phone(wolves):
