@@ -26,7 +26,7 @@ def concentration(name: str, value: Any, shape: tuple[int, ...]) -> Any:
         return Known(rows)
     (given,) = read_reals(**{name: 1.0 if value is None else value})
     if is_concrete(given) and given.ndim:
-        some = np.asarray(given > 0).any(-1)
+        some = (np.asarray(given) > 0).any(-1)  # NumPy: a comparison would be traced
         require(some, name, given, "is a row of zeros", "make one entry positive")
     require_room(name, shape, given.dtype, "give fewer roles")
     try:
