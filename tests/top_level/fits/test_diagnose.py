@@ -9,6 +9,7 @@ import pickle
 
 import jax
 import numpy as np
+import pandas
 import pytest
 
 import ethogram
@@ -68,4 +69,11 @@ def test_first_lines_are_findings_of_choices(choices):
     table = other.summary()
     assert repr(table).splitlines()[: len(lines)] == lines and table.findings is found
     assert pickle.loads(pickle.dumps(table)).equals(table)
+    with pandas.option_context("display.notebook_repr_html", False):
+        assert table._repr_html_() is None
+    older = Fit.__new__(Fit)
+    older.__setstate__({name: value for name, value in other.__getstate__().items() if name != "_diagnoses"})
+    assert repr(older) == repr(other).splitlines()[0]
+    with pytest.raises(TypeError, match="thorough must be True or False"):
+        other.diagnose(thorough="yes")
     assert "features explain nothing" in table._repr_html_() and type(table.head(1)) is not type(table)
