@@ -72,10 +72,8 @@ def _misfit(
     def statistic(seen: np.ndarray) -> float:
         return float(np.where(total * rows > 0, (seen - expected) ** 2 / expected, 0).sum())
 
-    # one by one, since counts of large MDPs take memory
-    reference = np.array(
-        [statistic(rng.multinomial(total[..., 0].astype(int), rows)) for _ in range(REPLICATES)]
-    )
+    drawn = (rng.multinomial(total[..., 0].astype(int), rows) for _ in range(REPLICATES))
+    reference = np.array([statistic(each) for each in drawn])
     mean, variance = reference.mean(), max(reference.var(), 1e-12)
     limit = gammainccinv(mean**2 / variance, CHANCE) * variance / mean if mean > 0 else np.inf
     misfit = float(np.sqrt(max(statistic(counts) - mean, 0) / max(steps, 1)))

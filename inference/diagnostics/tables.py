@@ -135,8 +135,7 @@ def of_scores(score: np.ndarray, tables: dict[str, np.ndarray], weight: np.ndarr
         yield Finding(
             "baseline",
             Level.WARNING,
-            f"The table of {name} predicts better than the model, by {gain:.1f} nats ({gain / total:.3f} per "
-            "decision).",
+            f"The table of {name} predicts better than the model, by {gain:.1f} nats ({gain / total:.3f} each).",
             "Do not interpret the values before the model is better than such a table.",
             float(np.log(gain / LEAST)),
         )

@@ -47,9 +47,8 @@ def of_search(fit: Any) -> Iterator[Finding]:
             0.0,
         )
     elif not getattr(result, "converged", True):  # of rewards
-        reason = getattr(result, "reason", "the gradient is not zero")
-        evidence = f"The search has not converged: {reason}."
-        yield Finding("search", Level.CAUTION, evidence, "Give a larger num_steps.", 0.0)
+        said = f"The search has not converged: {getattr(result, 'reason', 'the gradient is not zero')}."
+        yield Finding("search", Level.CAUTION, said, "Give a larger num_steps.", 0.0)
     if isinstance(result, ConjugateResult) and len(result.restart_elbos) > 1:
         below = float(result.elbo[-1]) - result.restart_elbos
         alike = int((below < NEAR).sum())
@@ -83,9 +82,7 @@ def of_search(fit: Any) -> Iterator[Finding]:
                 Level.WARNING,
                 f"The draws of {', '.join(poor)} have fewer than {LEAST_ESS} effective samples, or chains that differ "
                 f"(r_hat above {LARGEST_R_HAT}).",
-                "Give a larger num_warmup and num_samples."
-                if fit.method in ("nuts", "px-da")
-                else 'Fit by method="nuts", with a larger num_warmup and num_samples.',
+                'Give a larger num_warmup and num_samples, by method="nuts" where this one takes neither.',
                 float(len(poor)),
             )
         diverging = float(np.mean(result.statistics.get("diverging", 0)))
