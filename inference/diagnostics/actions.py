@@ -69,15 +69,15 @@ def _misfit(
     rows = np.broadcast_to(policy / policy.sum(-1, keepdims=True), counts.shape)
     expected = np.maximum(total * rows, 1e-300)
 
-    def statistic(seen: np.ndarray) -> np.ndarray:
-        return np.where(total * rows > 0, (seen - expected) ** 2 / expected, 0).sum((-3, -2, -1))
+    def statistic(seen: np.ndarray) -> float:
+        return float(np.where(total * rows > 0, (seen - expected) ** 2 / expected, 0).sum())
 
-    drawn = rng.multinomial(total[..., 0].astype(int), rows, (REPLICATES, blocks, num_states))
-    reference = statistic(drawn)
+    drawn = (rng.multinomial(total[..., 0].astype(int), rows) for _ in range(REPLICATES))
+    reference = np.array([statistic(each) for each in drawn])
     mean, variance = reference.mean(), max(reference.var(), 1e-12)
     limit = gammainccinv(mean**2 / variance, CHANCE) * variance / mean if mean > 0 else np.inf
     misfit = float(np.sqrt(max(statistic(counts) - mean, 0) / max(steps, 1)))
-    return (float(statistic(counts) / limit) if misfit > LEAST_MISFIT else 0.0), misfit
+    return (statistic(counts) / limit if misfit > LEAST_MISFIT else 0.0), misfit
 
 
 def of_transitions(

@@ -59,6 +59,7 @@ class Predicted(NamedTuple):
     subject : (decision,), zeros of one.
     design : (decision, option, parameter), by which utilities are linear in the fitted parameters; of none where these
         are so many that they are not looked at.
+    number : (decision,), of each decision among those of the data, which may be unknown or of no weight.
     """
 
     probability: Float[np.ndarray, "decision option"]
@@ -68,6 +69,7 @@ class Predicted(NamedTuple):
     weight: Float[np.ndarray, "decision"]
     subject: Int[np.ndarray, "decision"]
     design: Float[np.ndarray, "decision option parameter"]
+    number: Int[np.ndarray, "decision"]
 
     def about_mean(self, number: np.ndarray) -> np.ndarray:
         """Numbers (decision, option, ...) less their means over the options of a decision."""
@@ -153,7 +155,7 @@ def _lapses(data: Predicted, names: Sequence[str]) -> Iterator[Finding]:
     total = float(data.weight.sum())
     if seen < 3 or seen - expected < LEAST_LAPSES * total or pdtrc(seen - 1, expected) > CHANCE:
         return
-    first = ", ".join(map(str, np.flatnonzero(surprising)[:5]))
+    first = ", ".join(map(str, data.number[surprising][:5]))
     yield Finding(
         "lapses",
         Level.WARNING,
@@ -267,6 +269,8 @@ def of_prior(
     ----------
     deviation : of the priors.
     """
+    if len(np.unique(draws, axis=0)) <= draws.shape[1]:
+        return  # their covariance is singular
     mean, covariance = draws.mean(0), np.atleast_2d(np.cov(draws.T))
     sd = np.sqrt(np.diagonal(covariance))
     precision = np.linalg.inv(covariance)

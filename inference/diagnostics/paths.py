@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from collections.abc import Iterator, Sequence
 
@@ -93,8 +94,8 @@ def of_rare_states(frames: np.ndarray, names: Sequence[str]) -> Iterator[Finding
         yield Finding(
             "number of states",
             Level.NOTE,
-            f"Less than 1 % of the frames are in {', '.join(rare)}.",
-            "Rare states are often errors of a device: look at their frames, or fit fewer states.",
+            f"Less than 1 % of the frames are in each of these states: {', '.join(rare)}.",
+            "Fit fewer states, or look at the frames of these, which are often errors of a device.",
             len(rare) / len(share),
         )
 
@@ -147,14 +148,15 @@ def of_alike(
     np.add.at(counts, (path[known], symbols[known], actions[known]), 1)
     total = counts.sum(-1)
     rows = counts / np.maximum(total, 1)[..., None]
-    both = np.minimum(total[:, None], total[None])
-    apart = (both * np.abs(rows[:, None] - rows[None]).sum(-1) / 2).sum(-1) / np.maximum(both.sum(-1), 1)
-    alike = (apart < LEAST_APART) & (both.sum(-1) > SELDOM * counts.sum())
-    for one, other in np.argwhere(np.triu(alike, 1)).tolist():
-        yield Finding(
-            "number of states",
-            Level.CAUTION,
-            f"In {names[one]} and {names[other]} the same actions are chosen, up to {100 * apart[one, other]:.1f} %.",
-            "Take them for one, or fit fewer states.",
-            float(np.log(LEAST_APART / max(apart[one, other], 1e-9))),
-        )
+    for one, other in itertools.combinations(range(len(names)), 2):  # arrays of all pairs may be large
+        both = np.minimum(total[one], total[other])
+        apart = float(both @ np.abs(rows[one] - rows[other]).sum(-1)) / 2 / max(both.sum(), 1)
+        if apart < LEAST_APART and both.sum() > SELDOM * counts.sum():
+            yield Finding(
+                "number of states",
+                Level.CAUTION,
+                f"In states {names[one]} and {names[other]} the same actions are chosen, but for {100 * apart:.1f} % "
+                "of them.",
+                "Take them for one, or fit fewer states.",
+                float(np.log(LEAST_APART / max(apart, 1e-9))),
+            )

@@ -80,7 +80,7 @@ def of_tables(elbo: float, states: np.ndarray, actions: np.ndarray, num_actions:
             "baseline",
             Level.WARNING,
             f"A table of actions {name} explains them better than the model, by {gain:.1f} nats ({gain / steps:.3f} "
-            "an action).",
+            "per action).",
             "Do not interpret the fit before it is better than such a table.",
             float(np.log(gain / LEAST)),
         )
@@ -92,11 +92,11 @@ def of_heldout(own: float, peers: Mapping[str, tuple[float, float]]) -> Iterator
     Parameters
     ----------
     own : nats per step of the model.
-    peers : by name, nats per step, and the standard error of the difference to the model.
+    peers : by name, nats per step, and the standard error of the difference to the model, 0 where it is unknown.
     """
     name = max(peers, key=lambda each: peers[each][0])
     gain, error = peers[name][0] - own, peers[name][1]
-    if gain > ERRORS * error:
+    if 0 < ERRORS * error < gain:
         yield Finding(
             "baseline",
             Level.WARNING,
@@ -131,11 +131,11 @@ def of_scores(score: np.ndarray, tables: dict[str, np.ndarray], weight: np.ndarr
     name = max(tables, key=lambda each: float(weight @ tables[each]))
     gain, total = float(weight @ (tables[name] - score)), float(weight.sum())
     chance = next(iter(tables))
-    if gain > LEAST:
+    if gain > LEAST and name != chance:
         yield Finding(
             "baseline",
             Level.WARNING,
-            f"The table of {name} predicts better than the model, by {gain:.1f} nats ({gain / total:.3f} a decision).",
+            f"The table of {name} predicts better than the model, by {gain:.1f} nats ({gain / total:.3f} each).",
             "Do not interpret the values before the model is better than such a table.",
             float(np.log(gain / LEAST)),
         )
@@ -143,7 +143,8 @@ def of_scores(score: np.ndarray, tables: dict[str, np.ndarray], weight: np.ndarr
         yield Finding(
             "features",
             Level.WARNING,
-            f"The features explain nothing: predictions are {own:.1f} nats better than {chance}.",
+            f"The features explain nothing beyond chance: predictions are {abs(own):.1f} nats "
+            f"{'better' if own > 0 else 'worse'} than {chance}.",
             "Do not interpret the values; look for features on which the choices depend.",
             float(LEAST - own),
         )

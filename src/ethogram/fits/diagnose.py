@@ -46,6 +46,9 @@ def of_search(fit: Any) -> Iterator[Finding]:
             "Give a larger num_steps, with init=fit.result to go on from here.",
             0.0,
         )
+    elif not getattr(result, "converged", True):  # of rewards
+        said = f"The search has not converged: {getattr(result, 'reason', 'the gradient is not zero')}."
+        yield Finding("search", Level.CAUTION, said, "Give a larger num_steps.", 0.0)
     if isinstance(result, ConjugateResult) and len(result.restart_elbos) > 1:
         below = float(result.elbo[-1]) - result.restart_elbos
         alike = int((below < NEAR).sum())
@@ -79,7 +82,7 @@ def of_search(fit: Any) -> Iterator[Finding]:
                 Level.WARNING,
                 f"The draws of {', '.join(poor)} have fewer than {LEAST_ESS} effective samples, or chains that differ "
                 f"(r_hat above {LARGEST_R_HAT}).",
-                "Give a larger num_warmup and num_samples.",
+                'Give a larger num_warmup and num_samples, by method="nuts" where this one takes neither.',
                 float(len(poor)),
             )
         diverging = float(np.mean(result.statistics.get("diverging", 0)))
@@ -139,7 +142,7 @@ def of_actions(fit: Any, thorough: bool) -> Iterator[Finding]:
     model, data = fit.model, fit.data
     elbo = np.ravel(getattr(fit.result, "elbo", np.nan))[-1]
     labelled = getattr(model, "stay_accuracy", None) is not None
-    if labelled or not isinstance(data, Trajectories) or not np.isfinite(elbo):
+    if labelled or not isinstance(data, Trajectories) or is_large(data) or not np.isfinite(elbo):
         return
     states, actions = np.asarray(data.states), np.asarray(data.actions)
     inside = np.arange(actions.shape[1]) < np.asarray(data.lengths)[:, None]
@@ -185,9 +188,9 @@ def _of_numbers(fit: Any) -> Iterator[Finding]:
             yield Finding(
                 "number of states",
                 Level.CAUTION,
-                f"With {number} states in place of {count} the ELBO is {gain:.1f} nats higher, orders of the states "
-                "counted.",
-                f"Compare fits with {number} states and {'fewer' if number < count else 'more'} on held-out data.",
+                f"With {number} state{'s' * (number > 1)} in place of {count} the ELBO is {gain:.1f} nats higher, "
+                "orders of the states counted.",
+                "Compare fits with other numbers of states on held-out data.",
                 float(np.log1p(gain - least)),
             )
 

@@ -48,7 +48,9 @@ def of_choices(fit: Any, thorough: bool) -> Iterator[Finding]:
     features = np.asarray(data.features, float)[known]
     design = np.asarray(problem.design, float)[: len(known)][known]
     design = design if data.subject is None else design[..., :0]
-    predicted = Predicted(probability, choice, features, legal, weight[known], subject[known], design)
+    predicted = Predicted(
+        probability, choice, features, legal, weight[known], subject[known], design, np.flatnonzero(known)
+    )
     if model.kind == "features":
         yield from of_predictions(predicted, names)
     else:

@@ -87,8 +87,8 @@ def _of_features(fit: Any) -> Iterator[Finding]:
         yield Finding(
             "features",
             Level.WARNING,
-            f"The features explain nothing: the ELBO is {gain:+.1f} nats beside that of rewards that are "
-            "independent from state to state.",
+            "Rewards that are independent from state to state explain the actions as well as these features: their "
+            f"ELBO is {abs(gain):.1f} nats {'lower' if gain > 0 else 'higher'}.",
             "Do not interpret relevances, nor rewards of states that were not visited; look for other features.",
             float(LEAST_GAIN - gain),
         )

@@ -29,7 +29,7 @@ from ethogram.inference.draws import Draws, ExportsDraws
 from ethogram.inference.export import to_arviz
 from ethogram.inference.sampled_posterior import SampledPosterior
 from ethogram.inference.smoothed_draws import sampled_paths
-from ethogram.models.arguments import require_integer
+from ethogram.models.arguments import require_flag, require_integer
 from ethogram.models.data import Trajectories
 from ethogram.models.data.parts import map_parts
 from ethogram.models.held_warnings import held_warnings
@@ -79,13 +79,14 @@ class Fit:
 
     def _known_findings(self) -> Diagnosis:
         """Those of :meth:`diagnose` where it was called, else those of the search alone."""
-        return self._diagnoses.get(max(self._diagnoses, default=False)) or Diagnosis(diagnose.of_search(self))
+        known = self._diagnoses or {False: Diagnosis(diagnose.of_search(self))}
+        return known[max(known)]
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "_system"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, _system=system_of(state["model"], state["result"]))
+        vars(self).update({"_diagnoses": {}} | state, _system=system_of(state["model"], state["result"]))
 
     @property
     def code(self) -> str:
@@ -359,16 +360,15 @@ class Fit:
         """What is wrong with the fit: findings with their evidence and advice, the worst first.
 
         They are of the search (not converged, few effective samples, divergences, separation); of roles (outliers,
-        tails, drift, dependence, chances of changes that vary, another number of states); of choices (calibration,
-        lapses, slots, habits, squares, drift, outliers, the weight of the prior); of rewards (features that explain
-        nothing, transitions, frequencies of actions); and, of models of actions, of tables that explain the actions
-        better. ``benchmarks.papers.diagnose`` counts false alarms and faults found; a fit without findings may still be
-        wrong. A second call repeats the first; summary, repr and report show what it found.
+        tails, drift, dependence, switching, number of states); of choices (calibration, lapses, slots, habits, squares,
+        drift, outliers, the weight of the prior); of rewards (features that explain nothing, transitions, frequencies
+        of actions); and, of actions, of tables that explain them better. A fit without findings may still be wrong.
 
         Parameters
         ----------
         thorough : also fit again what took over half a minute, and score simpler models on held-out sequences.
         """
+        require_flag("thorough", thorough)
         if thorough not in self._diagnoses:
             with held_warnings():  # of states and refits, which findings say
                 found = [*diagnose.of_search(self), *self._system.faults(self, thorough)]

@@ -36,9 +36,10 @@ def __getattr__(name: str) -> Any:
         def __repr__(self) -> str:
             return "\n".join([*self.findings.first_lines(), super().__repr__()])
 
-        def _repr_html_(self) -> str:
+        def _repr_html_(self) -> str | None:
             lines = "".join(f"<p>{html.escape(line)}</p>" for line in self.findings.first_lines())
-            return lines + super()._repr_html_()
+            table = super()._repr_html_()  # None where an option of pandas says so
+            return table and lines + table
 
     SummaryTable.__qualname__ = "SummaryTable"
     return globals().setdefault(name, SummaryTable)

@@ -14,7 +14,7 @@ from ethogram.inference.diagnostics import Level
 from ethogram.inference.diagnostics.actions import of_policy, of_transitions
 from ethogram.inference.diagnostics.choices import Predicted, _sums, of_predictions, of_prior
 from ethogram.inference.diagnostics.paths import of_alike, of_paths
-from ethogram.inference.diagnostics.tables import log_loo, of_scores, table_scores
+from ethogram.inference.diagnostics.tables import log_loo, of_heldout, of_scores, table_scores
 
 UNIT = 1e3
 
@@ -31,9 +31,8 @@ def predicted(change=lambda utility, x, rng: utility, seen=lambda x, rng: x, lap
     first = ndtr((x[:, 0, 0] - x[:, 1, 0]) * 1.5 / np.sqrt(2))
     probability, ones = np.stack([first, 1 - first], axis=1), np.ones(number)
     features = UNIT * (x + 50)
-    return Predicted(
-        probability, choice, features, np.ones((number, 2), bool), ones, np.zeros(number, int), features
-    )
+    legal, subject = np.ones((number, 2), bool), np.zeros(number, int)
+    return Predicted(probability, choice, features, legal, ones, subject, features, np.arange(number) + 7)
 
 
 def test_true_predictions_have_no_finding():
@@ -63,7 +62,8 @@ def test_lapses_habits_and_outliers_of_features_are_found():
     choice = data.choice.copy()
     rare = np.flatnonzero(data.probability.min(1) < 0.02)[:30]
     choice[rare] = data.probability[rare].argmin(1)
-    assert "lapses" in {finding.kind for finding in of_predictions(data._replace(choice=choice), ["x", "y"])}
+    found = {each.kind: each for each in of_predictions(data._replace(choice=choice), ["x", "y"])}
+    assert f"decisions {rare[0] + 7}, {rare[1] + 7}" in found["lapses"].evidence  # as the data number them
     again = np.array(data.choice)
     for number in range(1, 3000):
         again[number] = again[number - 1] if number % 3 == 0 else again[number]
@@ -80,9 +80,8 @@ def test_sums_are_the_moments_of_enumerated_choices():
     x = rng.normal(size=(2, 3, 1))
     sums, weights = [], []
     for choice in np.ndindex(3, 3):
-        data = Predicted(
-            probability, np.array(choice), x, np.ones((2, 3), bool), np.ones(2), np.zeros(2, int), x
-        )
+        legal, subject = np.ones((2, 3), bool), np.zeros(2, int)
+        data = Predicted(probability, np.array(choice), x, legal, np.ones(2), subject, x, np.arange(2))
         own = _sums(data, number)
         sums.append(own.beyond.sum())
         weights.append(probability[0, choice[0]] * probability[1, choice[1]])
@@ -104,6 +103,7 @@ def test_priors_that_decide_are_named():
     assert not list(of_prior(*posterior(10.0)))
     (moved,) = of_prior(*posterior(0.1))
     kept = [*of_prior(*posterior(0.1, precision=1e-3))]
+    assert not list(of_prior(np.ones((8, 2)), np.ones(2), ["x", "y"]))  # of a chain that never moved
     assert "half or twice" in moved.evidence and "next to nothing of x" in kept[0].evidence
 
 
@@ -117,6 +117,11 @@ def test_scores_of_tables_are_those_without_the_entry():
     many = np.ones(100)
     (nothing,) = of_scores(np.full(100, np.log(0.5)), {"equal chances": np.full(100, np.log(0.5))}, many)
     assert nothing.kind == "features" and nothing.level == Level.WARNING
+    (worse,) = of_scores(-many, {"equal chances": np.full(100, np.log(0.5))}, many)
+    assert "30.7 nats worse than equal chances" in worse.evidence
+    assert list(of_heldout(-1.0, {"one row": (-0.9, 0.02)})) and not list(
+        of_heldout(-1.0, {"one row": (-0.9, 0.0)})
+    )
     (table,) = of_scores(
         np.full(100, -0.5), {"equal chances": -many, "shares of the slots": -0.3 * many}, many
     )

@@ -6,12 +6,15 @@ Keys are fixed; one in a hundred others has a finding by chance.
 from __future__ import annotations
 
 import pickle
+import types
 
 import jax
 import numpy as np
+import pandas
 import pytest
 
 import ethogram
+from ethogram.fits.diagnose import of_search
 from ethogram.fits.fit_object import Fit
 from ethogram.inference.diagnostics import Level
 
@@ -68,4 +71,13 @@ def test_first_lines_are_findings_of_choices(choices):
     table = other.summary()
     assert repr(table).splitlines()[: len(lines)] == lines and table.findings is found
     assert pickle.loads(pickle.dumps(table)).equals(table)
+    with pandas.option_context("display.notebook_repr_html", False):
+        assert table._repr_html_() is None
+    older = Fit.__new__(Fit)
+    older.__setstate__({name: value for name, value in other.__getstate__().items() if name != "_diagnoses"})
+    assert repr(older) == repr(other).splitlines()[0]
+    (ended,) = of_search(types.SimpleNamespace(model=None, result=types.SimpleNamespace(converged=False)))
+    assert ended.kind == "search" and "not converged" in ended.evidence
+    with pytest.raises(TypeError, match="thorough must be True or False"):
+        other.diagnose(thorough="yes")
     assert "features explain nothing" in table._repr_html_() and type(table.head(1)) is not type(table)
