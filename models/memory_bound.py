@@ -25,7 +25,7 @@ def memory_bound(most_bytes: int) -> Iterator[None]:
 
     A few characters can declare more than any machine has: a number of states, the header of an archive, a node with
     thirty parents. Where an argument or a file declares more than the bound, a ValueError says what, and how much it
-    would take, before any memory is taken. The bound is that of the thread.
+    would take, before any memory is taken. The bound is that of the thread; processes that it starts have their own.
 
     >>> with memory_bound(most_bytes=2**34):
     ...     require_room("transition", (30_000, 30_000), float, "give fewer states")
