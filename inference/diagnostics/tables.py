@@ -27,8 +27,8 @@ CONCENTRATION = 0.5
 """Of the Dirichlet prior of every row (Jeffreys)."""
 ERRORS = 2.0
 """Standard errors of a held-out difference beyond which it is one."""
-LEAST = 5.0
-"""Nats by which a table has to be better."""
+LEAST, LEAST_EACH = 5.0, 0.02
+"""Nats by which a table has to be better, and nats per action by which it has to exceed an ELBO."""
 
 
 def log_evidence(context: np.ndarray, action: np.ndarray, num_actions: int) -> float:
@@ -75,14 +75,15 @@ def of_tables(elbo: float, states: np.ndarray, actions: np.ndarray, num_actions:
     each = table_evidence(states, actions, num_actions)
     name = max(each, key=each.__getitem__)
     gain, steps = each[name] - elbo, int((actions >= 0).sum())
-    if gain > LEAST:
+    least = max(LEAST, LEAST_EACH * steps)  # the ELBO is below the evidence of the model
+    if gain > least:
         yield Finding(
             "baseline",
             Level.WARNING,
             f"A table of actions {name} explains them better than the model, by {gain:.1f} nats ({gain / steps:.3f} "
             "per action).",
             "Do not interpret the fit before it is better than such a table.",
-            float(np.log(gain / LEAST)),
+            float(np.log(gain / least)),
         )
 
 
