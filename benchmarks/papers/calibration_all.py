@@ -254,8 +254,8 @@ def draw(path: Path, rows: list[dict[str, Any]]) -> None:
     """Differences of the distribution of ranks from a uniform one, a panel per pair, with a 95 % band."""
     from matplotlib.figure import Figure
 
-    columns = 4
-    figure = Figure((10, 2.2 * -(-len(rows) // columns)), layout="constrained")
+    columns = min(len(rows), 4)
+    figure = Figure((2.5 * columns, 2.2 * -(-len(rows) // columns)), layout="constrained")
     axes = figure.subplots(-(-len(rows) // columns), columns, sharex=True, sharey=True, squeeze=False).ravel()
     at = np.arange(RANKS + 1) / RANKS
     for place, row in zip(axes, rows, strict=False):
