@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import numpy as np
 from jaxtyping import Float, Int
-from scipy.special import gammainccinv, ndtri, pdtrc
+from scipy.special import gammainccinv, pdtrc
 
-from ethogram.inference.diagnostics.finding import CHANCE, Finding, Level
+from ethogram.inference.diagnostics.finding import CHANCE, LEAST_Z, Finding, Level
 
 __all__ = ["of_policy", "of_transitions"]
 
@@ -95,7 +95,7 @@ def of_transitions(
     mean = (rows * log_rows).sum(1)
     variance = float((rows * (log_rows - mean[:, None]) ** 2).sum())
     beyond = float((seen - mean).mean())
-    z = abs(beyond) * len(seen) / np.sqrt(variance) / -ndtri(CHANCE / 2) if variance > 0 else 0.0
+    z = abs(beyond) * len(seen) / np.sqrt(variance) / LEAST_Z if variance > 0 else 0.0
     count = int((seen < np.log(RARE)).sum())
     expected = float(np.where(rows < RARE, rows, 0).sum())
     rare = count >= 3 and pdtrc(count - 1, expected) < CHANCE

@@ -1,13 +1,15 @@
-"""Findings of choices: predicted probabilities beside what was chosen, and importance weights for the prior's weight.
+"""Findings of choices: predicted probabilities beside what was chosen, and how far the prior decides.
 
 A number g of every option has, where the model is true, the mean sum p g over the options of a decision and the
 variance sum p g^2 less the square of the mean. Sums of g of the chosen options over decisions are compared with both:
-of bins of p (calibration), of slots, of the slot chosen last, of squares of features, and of features in blocks of
-decisions (drift). These are score tests of what the model leaves out (Rao 1948), less what fitted parameters account
-for: g is taken about its regression on the design, by the information matrix. Weights of decisions are counts.
+of the cube of the normal quantile of p (calibration), of slots, of the slot chosen last, of squares of features, and of
+features in blocks of decisions (drift). These are score tests of what the model leaves out (Rao 1948), less what fitted
+parameters account for: g is taken about its regression on the design, by the information matrix. Weights of decisions
+are counts.
 
-Prior: Kallioinen, Paananen, Bürkner, Vehtari (2024), "Detecting and diagnosing prior and likelihood sensitivity with
-power-scaling", with the scale of the prior halved and doubled.
+Prior: its scale is halved and doubled, and the posterior moves as a normal one of the same moments does. After
+Kallioinen, Paananen, Bürkner, Vehtari (2024), "Detecting and diagnosing prior and likelihood sensitivity with
+power-scaling", who reweight draws.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.special import chdtri, ndtri, pdtrc
 
-from ethogram.inference.diagnostics.finding import CHANCE, Finding, Level
+from ethogram.inference.diagnostics.finding import CHANCE, LEAST_Z, Finding, Level
 
 __all__ = ["Predicted", "of_predictions", "of_prior"]
 
@@ -28,7 +30,7 @@ CURVE_CHANCE = 1e-4
 LEAST_CURVE = 0.1
 """Least utility per standard deviation of the cube of normal quantiles of predicted probabilities that matters."""
 SURE = 0.8
-"""Predicted probability from which on options are those whose share is told."""
+"""Least predicted probability of the options whose predicted and chosen shares are compared in words."""
 LEAST_MISS = 0.05
 """Least difference of predicted and chosen shares that matters, of slots, and of the slot chosen last."""
 TINY, LEAST_LAPSES = 0.02, 0.005
@@ -102,7 +104,7 @@ def of_predictions(data: Predicted, names: Sequence[str]) -> Iterator[Finding]:
     names : of the features.
     """
     yield from _calibration(data)
-    yield from _lapses(data, names)
+    yield from _lapses(data)
     yield from _slots(data)
     for number, name in enumerate(names):
         yield from _feature(data, data.features[..., number], name)
@@ -119,9 +121,6 @@ def _sums(data: Predicted, number: np.ndarray, fitted: bool = False) -> Sums:
         each = rest if (p * rest**2).sum() > 1e-6 * (p * each**2).sum() else np.zeros_like(each)
     chosen = np.take_along_axis(each, data.choice[:, None], 1)[:, 0]
     return Sums(data.weight * chosen, data.weight * (data.probability * each**2).sum(1))
-
-
-LEAST_Z = float(-ndtri(CHANCE / 2))
 
 
 def _calibration(data: Predicted) -> Iterator[Finding]:
@@ -148,7 +147,7 @@ def _calibration(data: Predicted) -> Iterator[Finding]:
         )
 
 
-def _lapses(data: Predicted, names: Sequence[str]) -> Iterator[Finding]:
+def _lapses(data: Predicted) -> Iterator[Finding]:
     tiny = data.legal & (data.probability < TINY)
     surprising = tiny[np.arange(len(tiny)), data.choice]
     seen, expected = float(data.weight @ surprising), float(data.weight @ (data.probability * tiny).sum(1))

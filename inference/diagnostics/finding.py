@@ -5,13 +5,16 @@ from __future__ import annotations
 import enum
 from typing import Any, NamedTuple
 
+from scipy.special import ndtri
+
 from ethogram.models.printing import short_repr
 
-__all__ = ["CHANCE", "Diagnosis", "Finding", "Level"]
+__all__ = ["CHANCE", "LEAST_Z", "Diagnosis", "Finding", "Level"]
 
 CHANCE = 1e-5
 """Largest probability, under the model, of a statistic that is a finding."""
-
+LEAST_Z = float(-ndtri(CHANCE / 2))
+"""Least distance from zero of a standard normal statistic that is a finding."""
 
 SHOWN = 3
 """Findings above a repr and a summary."""

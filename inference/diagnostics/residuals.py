@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 from jaxtyping import Float
-from scipy.special import chdtrc, chdtri, ndtr, ndtri, pdtrc
+from scipy.special import chdtrc, chdtri, ndtr, pdtrc
 
-from ethogram.inference.diagnostics.finding import CHANCE, Finding, Level
+from ethogram.inference.diagnostics.finding import CHANCE, LEAST_Z, Finding, Level
 
 __all__ = ["of_residuals"]
 
@@ -71,11 +71,10 @@ def _shape(x: np.ndarray, name: str) -> Iterator[Finding]:
     values = (values - values.mean()) / values.std()
     values = values[np.abs(values) <= FAR]  # outliers have a finding of their own
     skew, kurtosis = np.mean(values**3), np.mean(values**4) / np.mean(values**2) ** 2 - 3
-    least = -ndtri(CHANCE / 2)
     errors = np.sqrt([6 / len(values), 24 / len(values)])
     beyond = [
-        (abs(skew) / max(LEAST_SKEW, least * errors[0]), f"a skewness of {skew:.2f}"),
-        (abs(kurtosis) / max(LEAST_KURTOSIS, least * errors[1]), f"an excess kurtosis of {kurtosis:.2f}"),
+        (abs(skew) / max(LEAST_SKEW, LEAST_Z * errors[0]), f"a skewness of {skew:.2f}"),
+        (abs(kurtosis) / max(LEAST_KURTOSIS, LEAST_Z * errors[1]), f"an excess kurtosis of {kurtosis:.2f}"),
     ]
     size, words = max(beyond)
     if size > 1:
@@ -100,14 +99,14 @@ def _drift(x: np.ndarray, name: str) -> Iterator[Finding]:
         weight = 1 / (1 / counts[0][long] + 1 / counts[1][long])
         shift = float(np.sum(weight * (means[1] - means[0])) / weight.sum())
         z = abs(shift) * np.sqrt(weight.sum())
-        if z > -ndtri(CHANCE / 2) and abs(shift) > LEAST_SHIFT:
+        if z > LEAST_Z and abs(shift) > LEAST_SHIFT:
             yield Finding(
                 "drift",
                 Level.CAUTION,
                 f"From the first to the second half of the sequences {name} shifts by {shift:.2f} standard deviations "
                 "of its forecasts.",
                 "Remove the trend, or fit the halves on their own and compare them.",
-                float(np.log(z / -ndtri(CHANCE / 2))),
+                float(np.log(z / LEAST_Z)),
             )
     count = np.isfinite(x).sum(1)
     enough = count >= LEAST_VALUES
@@ -134,13 +133,12 @@ def _dependence(x: np.ndarray, name: str) -> Iterator[Finding]:
         return
     correlation = float(np.corrcoef(before[both], after[both])[0, 1])
     z = abs(correlation) * np.sqrt(both.sum())
-    least = -ndtri(CHANCE / 2)
-    if z > least and abs(correlation) > LEAST_CORRELATION:
+    if z > LEAST_Z and abs(correlation) > LEAST_CORRELATION:
         yield Finding(
             "number of states",
             Level.CAUTION,
             f"Forecast errors of {name} follow one another with a correlation of {correlation:.2f}, where the model "
             "says 0: something that lasts has no state.",
             "Allow more states, or an emission that depends on the frame before.",
-            float(np.log(z / least)),
+            float(np.log(z / LEAST_Z)),
         )

@@ -33,9 +33,7 @@ LEAST, LEAST_EACH = 5.0, 0.02
 
 def log_evidence(context: np.ndarray, action: np.ndarray, num_actions: int) -> float:
     """Log probability of actions (step,) in nats, given a table with one row per context (step, ...)."""
-    rows = np.unique(context, axis=0, return_inverse=True)[1].ravel()
-    counts = np.zeros((rows.max(initial=-1) + 1, num_actions))
-    np.add.at(counts, (rows, action), 1)
+    _, counts = _counts(context, action, num_actions)
     a, total = CONCENTRATION, CONCENTRATION * num_actions
     each = gammaln(total) - gammaln(total + counts.sum(1))
     return float(np.sum(each) + np.sum(gammaln(a + counts) - gammaln(a)))
@@ -43,11 +41,17 @@ def log_evidence(context: np.ndarray, action: np.ndarray, num_actions: int) -> f
 
 def log_loo(context: np.ndarray, action: np.ndarray, num_actions: int) -> np.ndarray:
     """Log probability (step,) of each action given all others, as `log_evidence` has the context and the prior."""
+    rows, counts = _counts(context, action, num_actions)
+    others = counts[rows, action] - 1 + CONCENTRATION
+    return np.log(others / (counts.sum(1)[rows] - 1 + CONCENTRATION * num_actions))
+
+
+def _counts(context: np.ndarray, action: np.ndarray, num_actions: int) -> tuple[np.ndarray, np.ndarray]:
+    """The row (step,) of each context among those that occur, and counts (row, action)."""
     rows = np.unique(context, axis=0, return_inverse=True)[1].ravel()
     counts = np.zeros((rows.max(initial=-1) + 1, num_actions))
     np.add.at(counts, (rows, action), 1)
-    others = counts[rows, action] - 1 + CONCENTRATION
-    return np.log(others / (counts.sum(1)[rows] - 1 + CONCENTRATION * num_actions))
+    return rows, counts
 
 
 def table_evidence(states: np.ndarray, actions: np.ndarray, num_actions: int) -> dict[str, float]:

@@ -130,7 +130,7 @@ LEAKS = {
 
 @pytest.mark.parametrize("error", LEAKS)
 def test_leaks_are_found(error, monkeypatch):
-    """What a call may not do is told, and the limits of the process are those of before."""
+    """A call that does what it may not is a leak, and the process has its own limits back."""
     monkeypatch.setattr(strange_calls, "MOST_SECONDS", 0.1)
     before = [signal.getitimer(each) for each in (signal.ITIMER_PROF, signal.ITIMER_REAL)]
     found = outcome(Call(LEAKS[error], (0,)))

@@ -59,11 +59,11 @@ def draw_roles(fit: Any, figure: Any, **shown: Any) -> None:
     (width, height), features = figure.get_size_inches(), np.zeros(0, int)
     narrow = width < NARROW
     part, probability = data, found.probability
-    most = max(MOST_FRAMES // data.observed.shape[1], 1)
-    if most < data.num_sequences:
-        rows = np.linspace(0, data.num_sequences - 1, most).astype(int)
-        part, probability = taken(data, rows), probability[rows]
     if of_features and not ellipses:
+        most = max(MOST_FRAMES // data.observed.shape[1], 1)
+        if most < data.num_sequences:
+            rows = np.linspace(0, data.num_sequences - 1, most).astype(int)
+            part, probability = taken(data, rows), probability[rows]
         features = _telling(part, probability)[: max(int((height - 3 * narrow) / MARGINAL), 1)]
     count = len(features) or int(ellipses or conjugate)
     if narrow:

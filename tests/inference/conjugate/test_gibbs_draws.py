@@ -44,6 +44,7 @@ def test_draws_have_the_spread_of_the_posterior_where_q_is_narrower():
     assert drawn.mean() == pytest.approx(mean, abs=0.02) and drawn.std() == pytest.approx(spread, rel=0.06)
     narrow = np.asarray(posterior.sample(jax.random.key(2), 2000)["initial"][:, 0]).std()
     assert narrow < 0.85 * spread
+    assert fit.corrected().summary().loc["initial[0]", "sd"] == pytest.approx(spread, rel=0.08)
     frames = (fit.sample_paths(2000)[..., 0] == 0).sum(axis=1)  # the paths that tables of behaviour count
     assert frames.mean() == pytest.approx(number, abs=0.2)
     assert frames.std() == pytest.approx(number_spread, rel=0.06)
