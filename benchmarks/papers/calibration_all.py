@@ -28,6 +28,7 @@ from scipy import stats
 import ethogram
 from benchmarks import report
 from benchmarks.papers import gp_irl_calibration
+from benchmarks.papers.interval_coverage import CASES, INTENTS, mean_staying, role_model, simulated_intents
 from ethogram.domains import small_mdps
 
 __all__ = ["PAIRS", "measure", "ranks_of"]
@@ -37,8 +38,6 @@ COVERAGE50, COVERAGE90 = (0.45, 0.55), (0.87, 0.93)
 QUICK = 4
 NUTS = {"num_warmup": 200, "num_samples": 500, "num_chains": 2}
 REFRESH = {"num_warmup": 200, "num_draws": 500, "num_chains": 2}
-STATES, ACTIONS, INTENTS, TRACES, STEPS = 3, 3, 2, 8, 15
-"""Of the agent Markov model."""
 
 
 class Pair(NamedTuple):
@@ -53,8 +52,7 @@ class Pair(NamedTuple):
 
 def role_replicate(algorithm: str, seed: int, number: int) -> tuple[np.ndarray, np.ndarray]:
     """Statistics of draws (draw, statistic) and of the truth (statistic,): two roles, eight sequences of 12 steps."""
-    emission = ethogram.GaussianEmission(1, mean=0.0, strength=0.2, dof=6.0, scale=4.0 * np.eye(1))
-    model = ethogram.RoleHMM(2, emission, sticky=3.0)
+    model = role_model(CASES[0])
     key_data, key_fit = jax.random.split(jax.random.fold_in(jax.random.key(seed), number))
     made = model.simulate(key_data, num_groups=8, lengths=12)
     fit = fitted(key_fit, model, made.data, algorithm, {"svi": {"num_steps": 400, "restarts": 2}})
@@ -74,23 +72,13 @@ def role_replicate(algorithm: str, seed: int, number: int) -> tuple[np.ndarray, 
 
 def intent_replicate(algorithm: str, seed: int, number: int) -> tuple[np.ndarray, np.ndarray]:
     """The same for two intents, eight traces of 15 steps."""
-    model = ethogram.AgentMarkov(
-        STATES, ACTIONS, truncation=INTENTS, beta_prior="fixed", rows="all", stickiness=None
-    )
     key_data, key_fit = jax.random.split(jax.random.fold_in(jax.random.key(seed + 1), number))
-    random = np.random.default_rng([seed, number])
-    made = model.simulate(
-        key_data, random.integers(STATES, size=(STATES, ACTIONS)), random.integers(STATES, size=TRACES), STEPS
-    )
+    model, made = simulated_intents(key_data, seed, number)
     fit = fitted(key_fit, model, made.data, algorithm, {})
-    states, actions = np.asarray(made.data.states), np.asarray(made.data.actions)
     bound = fit.draws().model
-    visited = np.asarray(bound.rows_carried().row_of)[states[:, :-1], actions[:, :-1]].ravel()
 
     def statistics(sites: dict[str, Any]) -> dict[str, np.ndarray]:
-        own = np.diagonal(sites["transition"][..., :INTENTS], axis1=-2, axis2=-1)
-        share = np.bincount(visited, minlength=own.shape[-2]) / visited.size
-        stay = np.sort(np.einsum("...rk,r->...k", own, share), -1)
+        stay = np.sort(mean_staying(bound, made.data, sites), -1)
         first = np.sort(sites["policy"][..., :INTENTS, 0, 0], -1)
         return {
             "least staying": stay[..., 0],

@@ -73,12 +73,34 @@ def measure(settings: argparse.Namespace) -> list[dict[str, Any]]:
     return rows
 
 
-def role_case(case: Roles, seed: int, number: int) -> dict[str, dict[str, Any]]:
-    """Coverage by site, and seconds, of each method on one data set."""
+def role_model(case: Roles) -> RoleHMM:
+    """The model with its prior."""
     emission = GaussianEmission(
         case.features, mean=0.0, strength=0.2, dof=case.features + 5.0, scale=4.0 * np.eye(case.features)
     )
-    model = RoleHMM(case.roles, emission, sticky=3.0)
+    return RoleHMM(case.roles, emission, sticky=3.0)
+
+
+def simulated_intents(key: Array, seed: int, number: int) -> tuple[AgentMarkov, Any]:
+    """The agent Markov model, and parameters from its prior with traces in a world of their own."""
+    model = AgentMarkov(STATES, ACTIONS, truncation=INTENTS, beta_prior="fixed", rows="all", stickiness=None)
+    random = np.random.default_rng([seed, number])
+    dynamics = random.integers(STATES, size=(STATES, ACTIONS))
+    return model, model.simulate(key, dynamics, random.integers(STATES, size=TRACES), STEPS)
+
+
+def mean_staying(bound: AgentMarkov, data: Any, sites: dict[str, Any]) -> np.ndarray:
+    """Probability (..., intent) that an intent stays, over the steps of the data."""
+    row_of = np.asarray(bound.rows_carried().row_of)
+    visited = row_of[np.asarray(data.states)[:, :-1], np.asarray(data.actions)[:, :-1]]
+    own = np.diagonal(np.asarray(sites["transition"])[..., :INTENTS], axis1=-2, axis2=-1)
+    share = np.bincount(visited.ravel(), minlength=own.shape[-2]) / visited.size
+    return np.einsum("...rk,r->...k", own, share)
+
+
+def role_case(case: Roles, seed: int, number: int) -> dict[str, dict[str, Any]]:
+    """Coverage by site, and seconds, of each method on one data set."""
+    model = role_model(case)
     key_data, key_fit, *keys = jax.random.split(jax.random.fold_in(jax.random.key(seed), number), 5)
     made = model.simulate(key_data, num_groups=case.sequences, lengths=case.steps)
     start = time.perf_counter()
@@ -102,25 +124,18 @@ def role_case(case: Roles, seed: int, number: int) -> dict[str, dict[str, Any]]:
 
 def intent_case(seed: int, number: int) -> dict[str, dict[str, Any]]:
     """The same for the probability that an intent stays, over the steps of the data."""
-    model = AgentMarkov(STATES, ACTIONS, truncation=INTENTS, beta_prior="fixed", rows="all", stickiness=None)
     key = jax.random.fold_in(jax.random.key(seed + 1), number)
     key_data, key_fit, key_q, key_nuts = jax.random.split(key, 4)
-    random = np.random.default_rng([seed, number])
-    dynamics = random.integers(STATES, size=(STATES, ACTIONS))
-    made = model.simulate(key_data, dynamics, random.integers(STATES, size=TRACES), STEPS)
+    model, made = simulated_intents(key_data, seed, number)
     start = time.perf_counter()
     fit = ConjugateSVI(model).run(key_fit, made.data, ITERATIONS, **FIT)
     fitted = time.perf_counter() - start
     order = _order(made.intents, infer_intents(fit, made.data).probability)
     bound = fit.posterior.model
     truth = _relabelled(bound, made.parameters, order)
-    row_of = np.asarray(bound.rows_carried().row_of)
-    visited = row_of[np.asarray(made.data.states)[:, :-1], np.asarray(made.data.actions)[:, :-1]]
 
     def staying(sites: dict[str, Any]) -> dict[str, np.ndarray]:
-        own = np.diagonal(np.asarray(sites["transition"])[..., :INTENTS], axis1=-2, axis2=-1)
-        share = np.bincount(visited.ravel(), minlength=own.shape[-2]) / visited.size
-        return {"stay": np.einsum("...rk,r->...k", own, share)}
+        return {"stay": mean_staying(bound, made.data, sites)}
 
     found: dict[str, dict[str, Any]] = {}
     for name, draw in {
