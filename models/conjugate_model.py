@@ -347,8 +347,9 @@ class ConjugateModel(Exportable, abc.ABC):
 
 
 def unlabelled(data: Trajectories) -> Trajectories:
-    """Trajectories without labels, times and metadata, which would be part of compiled programs or copied in vain."""
-    return data._replace(agent=None, group=None, subject=None, times=None, metadata=Metadata())
+    """Trajectories without labels, times, covariates and metadata: parts of compiled programs, or copied in vain."""
+    labels = dict.fromkeys(("agent", "group", "subject", "times", "covariates"))
+    return data._replace(**labels, metadata=Metadata())
 
 
 def bound_model(model: Any, data: Any) -> Any:

@@ -28,9 +28,8 @@ from jax.scipy.special import logsumexp
 from numpyro.distributions import biject_to
 from scipy.special import gammaln
 
-from ethogram.inference.choices.pareto_weights import smoothed_weights, systematic_resample
-from ethogram.inference.draws import Draws, FitStatistics
-from ethogram.inference.sampled_posterior import SampledPosterior
+from ethogram.inference.laplace_posterior import USABLE_K, LaplacePosterior
+from ethogram.inference.pareto_weights import smoothed_weights, systematic_resample
 from ethogram.models.arguments import warn_user
 from ethogram.models.choices.choice_problem import ChoiceProblem, information, padded_count
 from ethogram.models.choices.decisions import Decisions, weights_of
@@ -42,12 +41,9 @@ from ethogram.models.choices.probit_choice import (
     placed_nodes,
     winner_mode,
 )
-from ethogram.models.model_object import model_object
 from ethogram.models.quick_jit import quick_jit
 
 __all__ = [
-    "USABLE_K",
-    "LaplacePosterior",
     "chosen_gaps",
     "expand",
     "find_mode",
@@ -55,9 +51,6 @@ __all__ = [
     "prior_variance",
     "units",
 ]
-
-USABLE_K = 0.7
-"""Pareto k up to which estimates by the weights are right (Vehtari and others 2024, section 3.3)."""
 
 EXPANSION_NODES = 16
 """Quadrature nodes for the mode: errors of a log probability are below 1e-7 with 3 options, 1e-5 with 100."""
@@ -96,31 +89,6 @@ e-24, and single precision reaches down to e-87."""
 
 CHUNK = 250
 """Draws that are weighted in one call of a compiled program."""
-
-
-@model_object
-class LaplacePosterior(SampledPosterior):
-    """Draws from Laplace's approximation, resampled by their weights.
-
-    Attributes
-    ----------
-    mode : the expansion's place, by site.
-    covariance : (parameter, parameter) of theta at the mode; (subject, parameter, parameter) given loc and kappa.
-    pareto_k : of the weights: below .5 they have a variance, above .7 the draws are not those of the posterior.
-    log_evidence : ln p(choices), from the mean weight; NaN under a flat prior.
-    """
-
-    mode: Any = None
-    covariance: Any = None
-    pareto_k: float = math.nan
-    log_evidence: float = math.nan
-
-    def draws_for_export(self, key: Array, num_draws: int) -> Draws:
-        """All draws, with the Pareto k of their weights."""
-        found = super().draws_for_export(key, num_draws)
-        names = ("pareto_k", "log_evidence")
-        statistics: FitStatistics = {name: ((), np.asarray(getattr(self, name))) for name in names}
-        return found._replace(fit=statistics)
 
 
 class ChosenGaps(NamedTuple):

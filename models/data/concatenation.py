@@ -11,8 +11,26 @@ from ethogram.models.data.metadata import SEQUENCE_LABELS, STEP_FIELDS, STEP_LAB
 
 __all__ = ["PADDING", "concatenated", "form"]
 
-SAME = ("feature_names", "feature_units", "time_unit", "frame_rate", "time_kind", "time_zone")
-PADDING = {"observations": 0, "states": -1, "actions": -1, "observed": False, "stay": -1, "times": -1}
+SAME = (
+    "feature_names",
+    "feature_units",
+    "covariate_names",
+    "covariate_units",
+    "covariate_levels",
+    "time_unit",
+    "frame_rate",
+    "time_kind",
+    "time_zone",
+)
+PADDING = {
+    "observations": 0,
+    "states": -1,
+    "actions": -1,
+    "observed": False,
+    "stay": -1,
+    "times": -1,
+    "covariates": 0,
+}
 
 
 def concatenated(items: Iterable[Any], called: Sequence[str] | None = None) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ethogram.models.arguments import as_list, read_array, require_flag, require_one_of
+from ethogram.models.data.covariates import filled, listed
 from ethogram.models.data.labels import coded_fields
 from ethogram.models.data.metadata import Metadata, read_metadata
 from ethogram.models.data.padding import (
@@ -45,6 +46,8 @@ def read_list(
     step: Any = None,
     snap: Any = False,
     codes: bool | str | Iterable[str] = False,
+    covariates: Any = None,
+    missing_covariates: str = "error",
 ) -> dict[str, Any]:
     """Fields of `Trajectories`, still to be checked, of lists; parameters of ``Trajectories.from_list``."""
     joined, counts = {}, {}
@@ -57,6 +60,10 @@ def read_list(
     clock = [as_list(f"time[{number}]", part, "one time per frame") for number, part in enumerate(clock)]
     lengths = _common_lengths(counts if time is None else counts | {"time": np.array([*map(len, clock)])})
     columns = {field: read_column(part, field) for field, part in labels.items() if part is not None}
+    moving = None
+    if covariates is not None:
+        moving, metadata = listed(covariates, lengths, read_metadata(metadata))
+        moving = moving._replace(values=np.where(moving.null, np.nan, moving.values))
     number = np.int32 if lengths.sum() < 2**31 else np.int64
     sequence = np.repeat(np.arange(len(lengths), dtype=number), lengths)
     first = (np.cumsum(lengths) - lengths).astype(number)
@@ -88,8 +95,13 @@ def read_list(
         steps={field: read_column(part, field) for field, part in joined.items()},
         observed=None if marks is None else marks.astype(bool),
         times=None if times is None else times.values,
+        covariates=moving,
     )
-    return pad_rows(rows, columns, missing, metadata, coded=coded_fields(codes))
+    padded = pad_rows(rows, columns, missing, metadata, coded=coded_fields(codes))
+    if moving is not None:
+        values, metadata = padded["covariates"], padded["metadata"]
+        padded["covariates"] = filled(values, padded["lengths"], missing_covariates, metadata)
+    return padded
 
 
 def read_episodes(

@@ -25,8 +25,8 @@ ColumnName = str | int
 # Integer fields whose codes may have names, and where metadata keeps them.
 STEP_LABELS = {"states": "state_names", "actions": "action_names"}
 SEQUENCE_LABELS = {"agent": "agent_names", "group": "group_names", "subject": "subject_names"}
-STEP_FIELDS = ("observations", "states", "actions", "observed", "stay", "times")
-ARRAY_FIELDS = (*STEP_FIELDS[:3], "lengths", "observed", *SEQUENCE_LABELS, "stay", "times")
+STEP_FIELDS = ("observations", "states", "actions", "observed", "stay", "times", "covariates")
+ARRAY_FIELDS = (*STEP_FIELDS[:3], "lengths", "observed", *SEQUENCE_LABELS, "stay", "times", "covariates")
 
 
 def _names(value: Any, field: str) -> tuple[str, ...] | None:
@@ -37,7 +37,7 @@ def _names(value: Any, field: str) -> tuple[str, ...] | None:
     names = tuple(str(name) if isinstance(name, str) else name for name in value)
     if not all(isinstance(name, str) for name in names):
         raise TypeError(f"metadata.{field} is {names!r}: every name must be a string")
-    if field != "feature_units" and len(set(names)) < len(names):
+    if not field.endswith("_units") and len(set(names)) < len(names):
         twice = Counter(names).most_common(1)[0][0]
         raise ValueError(f"metadata.{field} must be unique; {twice!r} appears twice")
     return names or None
@@ -69,6 +69,8 @@ class Metadata:
     time_kind : what ``Trajectories.times`` are, None for numbers, ``"date"`` or ``"duration"`` for nanoseconds (dates
         since 1970 in UTC).
     time_zone : of dates that had one, such as ``"Europe/Paris"``.
+    covariate_names, covariate_units : one string per covariate; names are unique.
+    covariate_levels : one entry per covariate: None for numbers, else its levels, whose numbers the array has.
     """
 
     feature_names: Sequence[str] | None = None
@@ -83,10 +85,17 @@ class Metadata:
     name: str | None = None
     time_kind: str | None = None
     time_zone: str | None = None
+    covariate_names: Sequence[str] | None = None
+    covariate_units: Sequence[str] | None = None
+    covariate_levels: Sequence[Sequence[str] | None] | None = None
 
     def __post_init__(self) -> None:
-        for field in ("feature_names", "feature_units", *STEP_LABELS.values(), *SEQUENCE_LABELS.values()):
+        own = ("feature_names", "feature_units", "covariate_names", "covariate_units")
+        for field in (*own, *STEP_LABELS.values(), *SEQUENCE_LABELS.values()):
             object.__setattr__(self, field, _names(getattr(self, field), field))
+        if self.covariate_levels is not None:
+            levels = tuple(each and _names(each, "covariate_levels") for each in self.covariate_levels)
+            object.__setattr__(self, "covariate_levels", levels)
         for field in ("time_unit", "name", "time_kind", "time_zone"):
             value = getattr(self, field)
             if not isinstance(value, str | None):

@@ -52,6 +52,7 @@ class FrameRows(NamedTuple):
     observed: np.ndarray | None = None  # (row,): None for all that are not null
     times: np.ndarray | None = None  # (row,): numbers, dates or durations
     removed: np.ndarray | None = None  # (row, feature): values that count as missing beside nulls
+    covariates: Column | None = None  # (row, covariate)
 
     def when(self, row: int | np.integer) -> str:
         """How messages call the time of a row."""
@@ -202,6 +203,7 @@ def pad_rows(
         "observed": observed,
         "metadata": metadata,
         "times": None if rows.times is None else scatter(*plain_times(rows.times)),
+        "covariates": None if rows.covariates is None else scatter(rows.covariates.values, np.nan),
         **steps,
         **{field: codes.get(field) for field in SEQUENCE_LABELS},
     }

@@ -65,6 +65,7 @@ def merge_rows(rows: FrameRows, how: str, metadata: Metadata, place: Callable[[i
         sequence=rows.sequence[first],
         frame=rows.frame[first],
         observations=observations,
+        covariates=None if rows.covariates is None else rows.covariates.take(first),
         steps=steps,
         times=times,
     )

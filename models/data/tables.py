@@ -9,6 +9,7 @@ import numpy as np
 
 from ethogram.models.arguments import require_one_of, warn_user
 from ethogram.models.data.columns import Columns, as_names, label_columns, number_groups
+from ethogram.models.data.covariates import covariate_columns, filled, read_covariates
 from ethogram.models.data.file_names import NameRule
 from ethogram.models.data.labels import VOCABULARIES, coded_fields
 from ethogram.models.data.metadata import ColumnName, Metadata, read_metadata
@@ -46,6 +47,8 @@ def read_table(
     day_first: bool | None = None,
     duplicates: str = "error",
     max_speed: Any = None,
+    covariates: Any = None,
+    missing_covariates: str = "error",
 ) -> dict[str, Any]:
     """Fields of `Trajectories`, still to be checked, of a table; parameters of ``Trajectories.from_table``.
 
@@ -112,6 +115,11 @@ def read_table(
         metadata = with_time_metadata(metadata, times, step, by_sequence)
     elif snap is not False:
         raise ValueError(f"snap is {snap!r} without time: name the column of times")
+    moving = None
+    if names := as_names(covariates):
+        read_in, metadata = read_covariates(covariate_columns(columns, names), metadata)
+        values = np.where(read_in.null, np.nan, read_in.values)[order]
+        moving = Column(values, read_in.null[order])
     given = FrameRows(
         sequence=by_sequence,
         frame=frame,
@@ -119,6 +127,7 @@ def read_table(
         observations=columns.features(feature_names, order) if feature_names else None,
         steps=marks,
         times=None if times is None else times.values,
+        covariates=moving,
     )
     given = merge_rows(given, duplicates, metadata, place)
     if max_speed is not None:
@@ -129,4 +138,8 @@ def read_table(
         given = given._replace(removed=removed)
         if warning:
             warn_user(warning)
-    return pad_rows(given, constants, missing, metadata, place, coded)
+    padded = pad_rows(given, constants, missing, metadata, place, coded)
+    if given.covariates is not None:
+        values, lengths = padded["covariates"], padded["lengths"]
+        padded["covariates"] = filled(values, lengths, missing_covariates, padded["metadata"], place)
+    return padded

@@ -43,4 +43,9 @@ def write_table(data: Any) -> Any:
         names = metadata.feature_names or [f"feature_{number}" for number in range(values.shape[1])]
         for number, name in enumerate(names):
             columns[name if name not in columns else f"feature_{name}"] = values[:, number]
+    for number, name in enumerate(metadata.covariate_names or ()):
+        values = np.asarray(data.covariates)[recorded][:, number]
+        levels = (metadata.covariate_levels or {number: None})[number]
+        own = values if levels is None else np.array(levels, object)[values.astype(int)]
+        columns[name if name not in columns else f"covariate_{name}"] = own
     return pandas.DataFrame(columns)

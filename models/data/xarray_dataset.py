@@ -1,11 +1,13 @@
 """Trajectories as an xarray Dataset and back, with every array and name, through netCDF too."""
 
+import json
 from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
 from ethogram.models.arguments import require_kind, require_one_of
+from ethogram.models.data.checks import TABLES
 from ethogram.models.data.metadata import ARRAY_FIELDS, SEQUENCE_LABELS, STEP_FIELDS, STEP_LABELS, Metadata
 from ethogram.models.data.outliers import warn_of_outliers
 from ethogram.models.data.padding import FrameRows, as_floats, is_nan, plain_times
@@ -93,6 +95,13 @@ def metadata_variables(metadata: Metadata) -> tuple[dict[str, Any], dict[str, An
         if (names := getattr(metadata, field)) is not None:
             dim = "feature" if field.startswith("feature") else field
             coords[dim if field == "feature_names" else field] = (dim, list(names))
+    if metadata.covariate_names is not None:
+        coords["covariate"] = ("covariate", list(metadata.covariate_names))
+        if metadata.covariate_units is not None:
+            coords["covariate_units"] = ("covariate", list(metadata.covariate_units))
+        if metadata.covariate_levels is not None:  # as text, which netCDF keeps
+            levels = [json.dumps(each) for each in metadata.covariate_levels]
+            coords["covariate_levels"] = ("covariate", levels)
     attributes = {field: getattr(metadata, field) for field in ATTRIBUTES}
     return coords, {field: value for field, value in attributes.items() if value is not None}
 
@@ -103,13 +112,19 @@ def read_metadata(dataset: Any) -> Metadata:
     names = {field: dataset[field].values.tolist() for field in fields if field in dataset}
     if "feature" in dataset.coords and dataset["feature"].dtype.kind in "OUT":
         names["feature_names"] = dataset["feature"].values.tolist()
+    if "covariate" in dataset.coords:
+        names["covariate_names"] = dataset["covariate"].values.tolist()
+        if "covariate_units" in dataset:
+            names["covariate_units"] = dataset["covariate_units"].values.tolist()
+        if "covariate_levels" in dataset:
+            names["covariate_levels"] = [json.loads(str(each)) for each in dataset["covariate_levels"].values]
     names |= {field: dataset.attrs[field] for field in ATTRIBUTES if field in dataset.attrs}
     return Metadata(**names)
 
 
 def _dims(field: str) -> tuple[str, ...]:
-    if field == "observations":
-        return ("sequence", "time", "feature")
+    if field in TABLES:
+        return ("sequence", "time", TABLES[field])
     return ("sequence", "time") if field in STEP_FIELDS else ("sequence",)
 
 

@@ -1,6 +1,8 @@
 """The role HMM."""
 
+from ethogram.models.roles.covariate_roles import CovariateRoleHMM
+from ethogram.models.roles.covariates import Covariates
 from ethogram.models.roles.per_sequence import ExclusiveRoles
 from ethogram.models.roles.role_hmm import RoleHMM
 
-__all__ = ["ExclusiveRoles", "RoleHMM"]
+__all__ = ["CovariateRoleHMM", "Covariates", "ExclusiveRoles", "RoleHMM"]

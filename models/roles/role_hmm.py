@@ -126,6 +126,17 @@ class RoleHMM(ConjugateModel):
     known_roles: bool = static_field(default=False)
     zeros: Zeros = static_field(init=False, default=())
 
+    def __new__(cls, *fields: Any, **named: Any) -> Any:
+        """The model; of covariates, a `CovariateRoleHMM`."""
+        from ethogram.models.roles.covariates import Covariates
+
+        given = named["transition"] if "transition" in named else (*fields, *[None] * 4)[3]
+        if cls is RoleHMM and isinstance(given, Covariates):
+            from ethogram.models.roles.covariate_roles import CovariateRoleHMM
+
+            return object.__new__(CovariateRoleHMM)
+        return object.__new__(cls)
+
     @property
     def coupling(self) -> Any:
         """How the roles of a group depend on one another; of :mod:`ethogram.models.roles.role_couplings`."""

@@ -110,7 +110,10 @@ _EXPORTS = {
         "SwitchingGPIRL",
         "select_inducing_points",
     ),
-    "ethogram.models.roles": ("RoleHMM",),
+    "ethogram.models.roles": (
+        "Covariates",
+        "RoleHMM",
+    ),
 }
 """Public names by the subpackage they live in, imported on first access: `import ethogram` stays cheap.
 

@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 from jax import Array
 from jaxtyping import Float, Int
 
-from ethogram.fits import behaviour, checks, diagnose, figures
+from ethogram.fits import checks, diagnose, effects, figures
 from ethogram.fits.as_code import as_code
+from ethogram.fits.behaviour_tables import NUM_PATHS, BehaviourTables
 from ethogram.fits.corrected import corrected_fit
 from ethogram.fits.estimates import answer_dataset, estimates
 from ethogram.fits.new_data import Score, by_group, mean_and_error, require_alike, require_free_states
@@ -37,11 +37,8 @@ from ethogram.plots.axes import figure_or_new, show_plainly
 
 __all__ = ["Fit"]
 
-NUM_PATHS = 100
-"""Draws of the paths of hidden states."""
 
-
-class Fit:
+class Fit(BehaviourTables):
     """A model with the data it was fitted to and the result of an algorithm; made by :func:`ethogram.fit`.
 
     Attributes
@@ -236,102 +233,6 @@ class Fit:
             self._paths[num_draws] = paths
         return paths
 
-    def _behaviour(
-        self,
-        tabulate: Callable[..., Any],
-        by: Any,
-        difference: Any = None,
-        resample: str | None = None,
-        probability: float = 0.9,
-        num_draws: int = NUM_PATHS,
-        data: Any = None,
-        **more: Any,
-    ) -> Any:
-        """A table of behaviour, with the options of :meth:`time_budget`, and `more` that `tabulate` takes."""
-        given = self._data(data)
-        require_integer("num_draws", num_draws, 1)
-        paths, key = self._sample_paths(num_draws, given), jax.random.fold_in(self._key, 1)
-        counted = behaviour.count(paths, given, self.state_names, by, resample, key)
-        return tabulate(counted, given, probability, difference, **more)
-
-    def time_budget(
-        self,
-        by: Any = None,
-        *,
-        difference: Any = None,
-        resample: str | None = None,
-        probability: float = 0.9,
-        num_draws: int = NUM_PATHS,
-        data: Any = None,
-    ) -> Any:
-        """Shares of the recorded time in each hidden state, with intervals over paths drawn from the posterior.
-
-        Missing frames do not count. Intervals of an `AgentMarkov` fitted by ``"cavi"`` or ``"svi"`` are too narrow
-        where intents overlap, as those of its parameters are.
-
-        Parameters
-        ----------
-        by : what divides the frames: ``"agent"``, ``"group"``, ``"subject"`` or ``"sequence"``; ``"hour"``, ``"day"``
-            or ``"month"`` of dates, in their time zone (of Movebank in UTC, unless read with ``time_zone=``); levels of
-            one's own such as ``{"sex": {"RD01": "f", "RD02": "m"}}`` by label of the agents, subjects or groups, or one
-            per sequence; or a list of these. None for all frames together.
-        difference : two levels of the first entry of `by`; rows are then shares of the first less those of the second.
-        resample : ``"agent"``, ``"group"``, ``"subject"`` or ``"sequence"``: these are weighted anew in every draw (the
-            Bayesian bootstrap), and intervals speak of the population that they are a sample of. Without it intervals
-            are about these animals in these frames.
-        probability : of the intervals.
-        num_draws : paths of every sequence.
-        data : the data of the fit where None.
-
-        Returns
-        -------
-        A pandas DataFrame with a row per level and state: ``mean``, ``lower`` and ``upper`` of the share, and ``time``,
-        the expected time in the state (timedeltas where times are dates or durations, else units of time, or frames).
-        """
-        options = (difference, resample, probability, num_draws, data)
-        return self._behaviour(behaviour.time_budget, by, *options)
-
-    def usage(self, by: Any = None, **options: Any) -> Any:
-        """Shares of the bouts that are of each hidden state, and the expected number of ``bouts``.
-
-        A bout is a run of one state along a path drawn from the posterior, through missing frames too, so that gaps do
-        not count a long bout twice; bouts without a recorded frame do not count. `by`, the options and errors are those
-        of :meth:`time_budget`.
-        """
-        return self._behaviour(behaviour.usage, by, **options)
-
-    def dwell_times(self, by: Any = None, **options: Any) -> Any:
-        """Mean durations of bouts of each hidden state, and the expected number of ``ends`` that they rest on.
-
-        Recorded steps in the state per end of a bout, so that bouts that a gap or the end of a recording cuts count as
-        long as they were seen: the maximum likelihood estimate where ends do not depend on how long a bout has lasted.
-        NaN where no end was seen. Of dates they are timedeltas, and differences are seconds; ``attrs["unit"]`` is the
-        unit of numbers. `by`, the options and errors are those of :meth:`time_budget`.
-        """
-        return self._behaviour(behaviour.dwell_times, by, **options)
-
-    def transitions(self, by: Any = None, *, per: str = "change", **options: Any) -> Any:
-        """Probabilities of the next hidden state, one row per level, state and next state, and their ``number``.
-
-        Parameters
-        ----------
-        by, options : as of :meth:`time_budget`, with its errors.
-        per : ``"change"``: where the state changes, to which; ``"frame"``: from a frame to the next.
-        """
-        return self._behaviour(behaviour.transitions, by, per=per, **options)
-
-    def bouts(self, data: Any = None) -> Any:
-        """Bouts of the most probable path: runs of one hidden state in consecutive recorded frames.
-
-        Returns
-        -------
-        A pandas DataFrame with one row per bout: labels of the sequence, ``state``, ``first_frame``, its place in the
-        recording from 0, times ``start`` and ``stop`` of its first and last frame (since the start, in the unit of
-        ``duration``, where the data have no times), ``frames``, ``duration``, mean ``probability`` of the state, and
-        ``cut``: ``"start"``, ``"end"`` or ``"both"`` where a gap or the end of the recording cuts it, else empty.
-        """
-        return behaviour.bouts(self.states(data))
-
     def residuals(self, data: Any = None) -> Float[np.ndarray, "sequence time feature"]:
         """Forecast pseudo-residuals of roles: standard normal where the model is true, NaN where a feature is missing.
 
@@ -422,12 +323,31 @@ class Fit:
         mean, error = mean_and_error(entries, counts)
         return Score(float(entries.sum()), mean, error, entries, counts, unit)
 
-    def plot(self, figure: Any = None, **settings: Any) -> Any:
-        """The figure of the system.
+    def effects(self, probability: float = 0.9) -> Any:
+        """How covariates move the switching of a fit with `Covariates`.
 
         Parameters
         ----------
-        figure : empty matplotlib Figure to draw into; a new one of pyplot, which notebooks show, where None.
+        probability : of the intervals.
+
+        Returns
+        -------
+        A pandas DataFrame with one row per change of state and column of the formula: ``mean``, ``sd``, ``lower`` and
+        ``upper`` of the log odds of the change against staying, per unit of the column, the ``odds_ratio`` with
+        ``odds_lower`` and ``odds_upper``, and ``positive``, the probability that the effect is above 0.
+        """
+        return effects.effects(self, probability)
+
+    def plot(self, figure: Any = None, **settings: Any) -> Any:
+        """The figure of the system; of a name, such as ``fit.plot("temperature")``, that of a covariate.
+
+        That of a covariate has the probabilities of transitions, and the shares of time of the long run, along it, with
+        90 % intervals; other covariates have their medians, or their most frequent level.
+
+        Parameters
+        ----------
+        figure : empty matplotlib Figure to draw into; a new one of pyplot, which notebooks show, where None. Or the
+            name of a covariate, in a new one.
         settings : of hidden states ``window``, ``agents`` and ``by``, as of
             :func:`~ethogram.plots.role_timelines`; of rewards also ``grid``, numbers of rows and columns
             where neither names of states, such as ``"0,3"``, nor moves say it, and ``cell_noise=True`` for rewards of
@@ -437,6 +357,8 @@ class Fit:
         -------
         The figure.
         """
+        if isinstance(figure, str):
+            return effects.plot_covariate(self, figure, **settings)
         require_taken(self, "a figure", self._system.draw, settings)
         figure = figure_or_new(figure, (11, 5))
         self._system.draw(self, figure, **settings)

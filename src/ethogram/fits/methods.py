@@ -33,6 +33,7 @@ __all__ = [
     "Methods",
     "choice_methods",
     "conjugate_methods",
+    "covariate_methods",
     "network_methods",
     "num_groups",
     "read_settings",
@@ -218,6 +219,15 @@ def role_methods(model: Any, data: Any) -> Methods:
     return found._replace(by_name=found.by_name | {"imitate": Method(_imitate, IMITATION)})
 
 
+def covariate_methods(model: Any, data: Any) -> Methods:
+    """Methods of a `RoleHMM` with `Covariates`."""
+    by_name = {
+        "laplace": Method(_laplace_of_roles, LAPLACE | _by_algorithm("restarts", "num_steps")),
+        "nuts": Method(_nuts_of_covariates, NUTS),
+    }
+    return Methods(by_name, "laplace", "transitions with covariates have no conjugate prior")
+
+
 def choice_methods(model: Any, data: Any) -> Methods:
     """Methods of a `NoisyMDP`."""
     by_name = {
@@ -343,6 +353,29 @@ def _nuts_of_chains(key: Array, model: Any, data: Any, settings: Mapping[str, An
     return _aligned(found, data) if model.switches_labels() else found
 
 
+def _laplace_of_roles(key: Array, model: Any, data: Any, settings: Mapping[str, Any]) -> Any:
+    from ethogram.inference.roles.laplace_roles import laplace_roles
+
+    return laplace_roles(key, model, data, **settings)
+
+
+def _nuts_of_covariates(key: Array, model: Any, data: Any, settings: Mapping[str, Any]) -> SampledPosterior:
+    """Chains that start at draws of Laplace's approximation, and so share its labels."""
+    from ethogram.inference.roles.covariate_problem import latent_starts
+    from ethogram.inference.roles.laplace_roles import laplace_roles
+
+    key_start, key_chains = jax.random.split(key)
+    with held_warnings():
+        first = laplace_roles(key_start, model, data, progress_bar=settings.get("progress_bar", True))
+    num_chains = settings.get("num_chains", DEFAULTS["num_chains"])
+    rows = np.linspace(0, len(first.sites["log_odds"][0]) - 1, num_chains).round().astype(int)
+    starts = latent_starts(first.model, {name: site[0, rows] for name, site in first.sites.items()})
+    found = _chains(key_chains, first.model, data, settings, starts=starts)
+    kept = first.model.site_dims()
+    sites = {name: site for name, site in found.sites.items() if name in kept}
+    return SampledPosterior(first.model, sites, found.statistics)
+
+
 def _laplace_of_choices(key: Array, model: Any, data: Any, settings: Mapping[str, Any]) -> Any:
     from ethogram.inference.choices.laplace import laplace_choices
 
@@ -377,7 +410,8 @@ def _starts_of_choices(
     key: Array, model: Any, problem: Any, settings: Mapping[str, Any]
 ) -> tuple[dict[str, np.ndarray] | None, dict[str, Any]]:
     """Starts and masses of Laplace's approximation, for a warm-up that finds the step alone; nothing where it fails."""
-    from ethogram.inference.choices.laplace import USABLE_K, laplace_choices
+    from ethogram.inference.choices.laplace import laplace_choices
+    from ethogram.inference.laplace_posterior import USABLE_K
 
     num_chains = settings.get("num_chains", DEFAULTS["num_chains"])
     with held_warnings():

@@ -202,7 +202,8 @@ def _inferred(infer: Callable[..., Any], fit: Any, data: Trajectories) -> Any:
     """Hidden states by `infer_roles` or `infer_intents`: of a posterior, or of draws with their model."""
     if isinstance(fit.result, ConjugateResult):
         return infer(fit.result, data)
-    return infer(flat_draws(fit.draws(200).sites), data, model=fit.model)
+    found = fit.draws(200)  # whose model is bound to the data of the fit
+    return infer(flat_draws(found.sites), data, model=found.model)
 
 
 def _role_states(fit: Any, data: Trajectories) -> Any:
@@ -418,6 +419,12 @@ _IMITATIONS = _ROLES._replace(
 
 SYSTEMS: Mapping[str, System] = {
     "imitation.ImitationResult": _IMITATIONS,
+    "roles.CovariateRoleHMM": _ROLES._replace(
+        methods=methods.covariate_methods,
+        entries=_covariate_entries,
+        predict=_no_forecast,
+        faults=lambda fit, thorough: (),
+    ),
     "roles.RoleHMM": _ROLES,
     "intents.AgentMarkov": System(
         states=_intent_states,

@@ -1,0 +1,319 @@
+"""The posterior of a role HMM with covariates as compiled programs in double precision, and its expansions.
+
+The states are summed out. Parameters are rows, one per subject: what all subjects share, which is the same in all rows,
+and what each subject differs by.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+from jax import Array, lax
+from numpyro.distributions import biject_to
+from numpyro.infer.util import constrain_fn, potential_energy
+
+from ethogram.models.chains import markov_chain
+from ethogram.models.chains.driven_markov import DrivenMarkov
+from ethogram.models.data.trajectories import Trajectories
+from ethogram.models.quick_jit import quick_jit
+from ethogram.models.roles.covariate_roles import SPREAD, CovariateRoleHMM, log_transitions
+
+__all__ = ["Expansion", "Problem", "latent_starts"]
+
+MOST_LOG_ODDS = 8.0
+"""Size of the log odds of a change at which Newton's method starts."""
+TOGETHER = 8
+"""Places at which one call of the compiled program takes value and slope: of steps that are halved, and of draws."""
+STEP = 1e-5
+"""Of differences of gradients; the error of second derivatives is about as large, relative to the third."""
+
+
+class Sequences(NamedTuple):
+    """The data in double precision, and the row of subjects of each sequence."""
+
+    value: Any  # (sequence, time, feature)
+    batch: Trajectories  # with standardised columns as covariates
+    row: Any  # (sequence,)
+
+
+class Layout(NamedTuple):
+    """Sizes of the parts of a row of parameters."""
+
+    conjugate: int  # unconstrained coordinates of initial state and emission
+    edges: int  # changes of state
+    columns: int
+    varies: bool
+
+    @property
+    def shared(self) -> int:
+        """Coordinates that all subjects share."""
+        return self.conjugate + self.edges * (1 + self.columns)
+
+    @property
+    def size(self) -> int:
+        return self.shared + self.edges * self.varies
+
+
+class Expansion(NamedTuple):
+    """Log likelihood with its derivatives by rows, and those of the prior of the conjugate part, at a place."""
+
+    phi: np.ndarray  # (shared,)
+    d: np.ndarray  # (row, edge)
+    value: float  # log likelihood and log prior of the conjugate part
+    gradient: np.ndarray  # (row, size), that of the prior in row 0
+    information: np.ndarray  # (row, size, size)
+
+    def rows(self) -> np.ndarray:
+        """(row, size) of the place."""
+        return np.concatenate([np.broadcast_to(self.phi, (len(self.d), len(self.phi))), self.d], axis=1)
+
+    @property
+    def linear(self) -> np.ndarray:
+        """The factor b (row, size) of the parameters."""
+        return self.gradient + np.einsum("rpq,rq->rp", self.information, self.rows())
+
+    @property
+    def constant(self) -> float:
+        """The sum of the constants c."""
+        return self.value - float(np.sum((self.gradient + self.linear) * self.rows())) / 2
+
+    def predicted(self, phi: np.ndarray, d: np.ndarray) -> np.ndarray:
+        """Values (draw,) of the expansion at phi (draw, shared) and d (draw, row, edge)."""
+        shared = np.broadcast_to(phi[:, None], (*d.shape[:2], phi.shape[1]))
+        step = np.concatenate([shared, d], axis=2) - self.rows()
+        curved = np.einsum("nrp,rpq,nrq->n", step, self.information, step)
+        return self.value + np.einsum("nrp,rp->n", step, self.gradient) - curved / 2
+
+
+class Problem(NamedTuple):
+    """Model and data as the compiled programs take them, and the prior of all but the conjugate part."""
+
+    model: CovariateRoleHMM
+    data: Sequences
+    layout: Layout
+    centre: np.ndarray  # (shared,), prior means
+    precision: np.ndarray  # (shared,), prior precisions where these are no scales; 0 in the conjugate part
+    spline: np.ndarray  # (shared,), the number of the spline of each coordinate, -1 where it has none
+    num_rows: int
+
+    @classmethod
+    def of(cls, model: CovariateRoleHMM, data: Trajectories) -> Problem:
+        entries, found = model.entries(data), model.transition.encoding
+        columns = np.asarray(entries.batch.covariates) / found.spread
+        batch = entries.batch._replace(covariates=columns, subject=None)
+        sequences = Sequences(entries.value, batch, np.asarray(entries.batch.subject))
+        model, sequences = jax.tree.map(_double, (model, sequences))
+        edges, width = model.num_roles * (model.num_roles - 1), len(found.names)
+        layout = Layout(_size(model), edges, width, model.transition.vary is not None)
+        num_rows = len(found.subjects) if layout.varies else 1
+        before = np.zeros(layout.conjugate)
+        scale = np.where(found.is_smooth, np.inf, model.transition.scale)
+        flat = np.concatenate([np.full(edges, SPREAD), np.tile(scale, edges)])
+        return cls(
+            model,
+            sequences,
+            layout,
+            np.concatenate([before, np.full(edges, model.expected_log_odds), np.zeros(edges * width)]),
+            np.concatenate([before, flat**-2.0]),
+            np.concatenate([before - 1, np.full(edges, -1), np.tile(found.smooth, edges)]).astype(int),
+            num_rows,
+        )
+
+    @property
+    def num_scales(self) -> int:
+        return self.layout.edges * self.layout.varies + len(self.model.transition.encoding.terms)
+
+    def prior(self, log_scales: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Precisions (shared,) of phi and (edge,) of d given the logarithms of scales."""
+        count = self.layout.edges * self.layout.varies
+        each = np.exp(-2 * log_scales)
+        smooth = np.append(each[count:], 0.0)[self.spline]
+        return np.where(self.spline >= 0, smooth, self.precision), each[:count]
+
+    def expand(self, phi: np.ndarray, d: np.ndarray) -> Expansion:
+        """The expansion at a place; second derivatives are differences of gradients in double precision."""
+        rows = np.concatenate([np.broadcast_to(phi, (self.num_rows, len(phi))), d], axis=1)
+        size = rows.shape[1]
+        steps = STEP * np.concatenate([np.zeros((1, size)), np.eye(size)])
+        values, gradients = self._slopes(rows + steps[:, None])
+        information = -np.moveaxis(gradients[1:] - gradients[0], 0, 2) / STEP
+        symmetric = (information + information.swapaxes(1, 2)) / 2
+        return Expansion(phi, d, float(values[0]), gradients[0], symmetric)
+
+    def values(self, phi: np.ndarray, d: np.ndarray) -> np.ndarray:
+        """Log likelihood and log prior of the conjugate part (draw,), minus infinity where it is not a number."""
+        shared = np.broadcast_to(phi[:, None], (*d.shape[:2], phi.shape[1]))
+        values, _ = self._slopes(np.concatenate([shared, d], axis=2))
+        return np.where(np.isnan(values), -np.inf, values)
+
+    def _slopes(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Values (draw,) and gradients (draw, row, size) at rows (draw, row, size), by one compiled program."""
+        padded = np.resize(rows, (-(-len(rows) // TOGETHER) * TOGETHER, *rows.shape[1:]))
+        found = [
+            _slopes(self.model, self.data, self.layout, part)
+            for part in padded.reshape(-1, TOGETHER, *rows.shape[1:])
+        ]
+        values, gradients = (
+            np.concatenate([np.asarray(x) for x in each]) for each in zip(*found, strict=True)
+        )
+        return values[: len(rows)], gradients[: len(rows)]
+
+    def start(self, parameters: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+        """Phi and d at the parameters of a fit without covariates."""
+        own = {name: value for name, value in parameters.items() if name != "transition"}
+        transition = np.maximum(np.asarray(parameters["transition"], float), 1e-12)
+        off = ~np.eye(len(transition), dtype=bool)
+        odds = np.log(transition / np.diagonal(transition)[:, None])[off]
+        odds = np.clip(odds, -MOST_LOG_ODDS, MOST_LOG_ODDS)
+        z = np.asarray(_unconstrained(self.model, jax.tree.map(_double, own)))
+        effects = np.zeros(self.layout.edges * self.layout.columns)
+        return np.concatenate([z, odds, effects]), np.zeros(
+            (self.num_rows, self.layout.edges * self.layout.varies)
+        )
+
+    def sites(
+        self, rng: Any, phi: np.ndarray, d: np.ndarray, log_scales: np.ndarray
+    ) -> dict[str, np.ndarray]:
+        """Draws (draw, ...) by site, in the units of the covariates."""
+        layout, found, count = self.layout, self.model.transition.encoding, len(phi)
+        z, odds, effects = np.split(phi, [layout.conjugate, layout.conjugate + layout.edges], axis=1)
+        padded = np.resize(z, (-(-count // TOGETHER) * TOGETHER, layout.conjugate))
+        sites = {name: np.asarray(x)[:count] for name, x in _constrained_draws(self.model, padded).items()}
+        effects = effects.reshape(count, layout.edges, layout.columns) / np.asarray(found.spread)
+        sites |= {
+            "log_odds": self._square(odds),
+            "effect": np.moveaxis(self._square(np.moveaxis(effects, 2, 1)), 1, -1),
+        }
+        scales = np.exp(log_scales)
+        if layout.varies:
+            scales, splines = np.split(scales, [layout.edges], axis=1)
+            new = scales * rng.normal(size=scales.shape)
+            sites["subject_scale"] = self._square(scales)
+            sites["subject_log_odds"] = self._square(np.concatenate([d, new[:, None]], axis=1))
+            scales = splines
+        if found.terms:
+            sites["smooth_scale"] = scales
+        return sites
+
+    def _square(self, values: np.ndarray) -> np.ndarray:
+        """Values (..., edge) as (..., state, next_state), 0 on the diagonal."""
+        count = self.model.num_roles
+        full = np.zeros((*values.shape[:-1], count, count))
+        full[..., ~np.eye(count, dtype=bool)] = values
+        return full
+
+
+def _double(leaf: Any) -> Any:
+    leaf = np.asarray(leaf)
+    return leaf.astype(np.float64) if leaf.dtype.kind == "f" else leaf
+
+
+def _latent(model: CovariateRoleHMM) -> dict[str, tuple[Any, tuple[int, ...], tuple[int, ...]]]:
+    """Support, shape and unconstrained shape of the latent sites of initial state and emission."""
+    found: dict[str, Any] = {}
+
+    def look() -> None:
+        seeded = numpyro.handlers.seed(model.conjugate_part, jax.random.key(0))
+        for name, site in numpyro.handlers.trace(seeded).get_trace().items():
+            if site["type"] == "sample":
+                free = jax.eval_shape(biject_to(site["fn"].support).inv, site["value"])
+                found[name] = (site["fn"].support, np.shape(site["value"]), free.shape)
+
+    jax.eval_shape(look)
+    return dict(sorted(found.items()))
+
+
+def _size(model: CovariateRoleHMM) -> int:
+    return sum(math.prod(free) for _, _, free in _latent(model).values())
+
+
+def _by_site(model: CovariateRoleHMM, z: Array) -> dict[str, Array]:
+    """Unconstrained coordinates by latent site."""
+    parts, begin = {}, 0
+    for name, (_, _, shape) in _latent(model).items():
+        parts[name] = z[begin : begin + math.prod(shape)].reshape(shape)
+        begin += math.prod(shape)
+    return parts
+
+
+def _constrained(model: CovariateRoleHMM, z: Array) -> dict[str, Array]:
+    """Parameters of initial state and emission, by site."""
+    return constrain_fn(model.conjugate_part, (), {}, _by_site(model, z), return_deterministic=True)
+
+
+def _log_prior(model: CovariateRoleHMM, z: Array) -> Array:
+    """Log density of the coordinates of the conjugate part."""
+    return -potential_energy(model.conjugate_part, (), {}, _by_site(model, z))
+
+
+def _log_likelihood(model: CovariateRoleHMM, data: Sequences, layout: Layout, rows: Array) -> Array:
+    """Summed log likelihood of all sequences at rows (row, size) of parameters."""
+    off = ~np.eye(model.num_roles, dtype=bool)
+
+    def square(values: Array) -> Array:
+        full = jnp.zeros((*values.shape[:-1], *off.shape), values.dtype)
+        return full.at[..., off].set(values)
+
+    def chain(row: Array, value: Any, batch: Trajectories) -> Any:
+        z, odds, effects, own = jnp.split(
+            row, np.cumsum([layout.conjugate, layout.edges, layout.edges * layout.columns])
+        )
+        parameters = _constrained(model, z)
+        odds = odds + own if layout.varies else odds
+        effect = jnp.moveaxis(square(effects.reshape(layout.edges, layout.columns).T), 0, -1)
+        matrices = log_transitions(square(odds), effect, batch.covariates)
+        emission = model.emission.distribution(parameters, batch)
+        of = (emission, batch.lengths, batch.observed, batch.states)
+        return DrivenMarkov(parameters["initial"], matrices, *of, validate_args=False)._chain(value)
+
+    if layout.varies:
+        each = jax.vmap(chain)(rows[data.row], data.value, data.batch)
+    else:
+        each = chain(rows[0], data.value, data.batch)
+    return jnp.sum(markov_chain.log_normalizer(*each))
+
+
+@quick_jit(calls=2**8, static_argnames="layout")
+def _slopes(model: Any, data: Sequences, layout: Layout, rows: Array) -> tuple[Array, Array]:
+    """Log likelihood and log prior of the conjugate part, and the gradient (row, size), of each draw."""
+
+    def log_joint(rows: Array) -> Array:
+        return _log_likelihood(model, data, layout, rows) + _log_prior(model, rows[0, : layout.conjugate])
+
+    return lax.map(jax.value_and_grad(log_joint), rows)
+
+
+@quick_jit
+def latent_starts(model: Any, draws: dict[str, Any]) -> dict[str, Array]:
+    """Unconstrained latent sites (draw, ...) of the numpyro model, at draws by site."""
+
+    def one(sites: dict[str, Any]) -> dict[str, Array]:
+        return _by_site(model, _coordinates(model, sites)) | model.latent_transitions(sites)
+
+    return jax.vmap(one)(draws)
+
+
+@quick_jit
+def _unconstrained(model: Any, parameters: dict[str, Any]) -> Array:
+    return _coordinates(model, parameters)
+
+
+def _coordinates(model: Any, parameters: dict[str, Any]) -> Array:
+    """Coordinates of the latent sites at parameters by site; 0 where these do not determine them."""
+    parts = []
+    for name, (support, shape, free) in _latent(model).items():
+        value = parameters.get(name)
+        known = value is not None and np.shape(value) == shape
+        parts.append(biject_to(support).inv(value).ravel() if known else jnp.zeros(math.prod(free)))
+    return jnp.concatenate(parts)
+
+
+@quick_jit
+def _constrained_draws(model: Any, z: Array) -> dict[str, Array]:
+    sites = jax.vmap(lambda one: _constrained(model, one))(z)
+    return {name: site for name, site in sites.items() if name in model.site_dims()}

@@ -1,0 +1,299 @@
+r"""Laplace's approximation of a role HMM with covariates, its draws weighted by the joint density.
+
+The hidden states are summed out. With :math:`\phi` the parameters of initial state, emission and transitions, and
+:math:`d_s` what subject s differs by,
+
+.. math:: \ln p(y, \phi, d) \approx \sum_s \Big[ c_s + b_s'(\phi, d_s) - \tfrac12 (\phi, d_s)' L_s (\phi, d_s) \Big]
+          + \ln p(\phi) + \sum_s \ln N(d_s; 0, \mathrm{diag}\,\tau^2)
+
+is expanded at its mode; subjects are independent given :math:`\phi`, so that the precision is an arrow, and its cost
+linear in subjects. The scales :math:`\tau` of subjects and splines have the marginal density that this Gaussian leaves
+them, whose mode alternates with the expansion: Breslow and Clayton (1993); Wood and Fasiolo (2017), "A generalized
+Fellner-Schall method", maximise the same function. Draws of their logarithms are from a multivariate t, all other
+draws from the Gaussian given these, and the ratio to the joint density weights them: Vehtari, Simpson, Gelman, Yao,
+Gabry (2024), "Pareto smoothed importance sampling".
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from scipy.special import gammaln
+
+from ethogram.inference.conjugate import ConjugateSVI
+from ethogram.inference.laplace_posterior import USABLE_K, LaplacePosterior
+from ethogram.inference.pareto_weights import smoothed_weights, systematic_resample
+from ethogram.inference.roles.covariate_problem import TOGETHER, Expansion, Problem
+from ethogram.models.arguments import warn_user
+from ethogram.models.conjugate_model import require_informative
+from ethogram.models.data.trajectories import Trajectories
+from ethogram.models.roles.covariate_roles import CovariateRoleHMM
+
+__all__ = ["Gaussian", "laplace_roles"]
+
+START_STEPS = 200
+"""Of coordinate ascent without covariates."""
+MOST_STEPS = 100
+"""Of Newton's method, and of the alternation with the scales."""
+DECREMENT_TOL = 1e-6
+"""Newton's method ends where the expansion expects no higher gain in log density, in nats."""
+SCALE_TOL = 1e-3
+"""The alternation ends where no logarithm of a scale moves by more."""
+FIRST_SCALE = 0.5
+"""Of subjects and splines, where the alternation starts."""
+DEGREES = 5
+"""Degrees of freedom of the t of the logarithms of scales, whose posterior is skewed."""
+DIFFERENCE = 1e-3
+"""Step of the differences for derivatives in logarithms of scales."""
+LEAST_CURVATURE = 0.25
+"""Least curvature of the log density of the logarithm of a scale."""
+MOST_DAMPING = 1e12
+"""At which no step of Newton's method goes up: the density is not finite, or rounding hides its slope."""
+
+
+class Gaussian(NamedTuple):
+    """The posterior of all parameters given the scales, under an expansion."""
+
+    phi: np.ndarray  # (shared,)
+    root: np.ndarray  # Cholesky factor of the precision of phi
+    d: np.ndarray  # (row, edge), at phi
+    slope: np.ndarray  # (row, edge, shared), of the mean of d by phi
+    d_root: np.ndarray  # Cholesky factors (row, edge, edge) of the precision of d given phi
+    evidence: float  # log integral, less the expansion's constant
+
+
+def laplace_roles(
+    key: Array, model: CovariateRoleHMM, data: Trajectories, *, num_samples: int = 500, **start: Any
+) -> LaplacePosterior:
+    """Draws from Laplace's approximation, resampled by weights that the joint density gives them.
+
+    Parameters
+    ----------
+    key : a typed key.
+    model : a `RoleHMM` whose transitions have `Covariates`.
+    data : trajectories with these.
+    num_samples : number of draws.
+    start : `restarts` and other settings of `ConjugateSVI` for the fit without covariates, where the search starts.
+
+    Warns
+    -----
+    UserWarning
+        The Pareto k of the weights is above .7; draws then are those of the approximation, without weights.
+
+    Raises
+    ------
+    RuntimeError
+        Newton's method does not converge.
+    """
+    model.check(data)
+    require_informative(model, data)
+    model = model.bind(data)
+    first = ConjugateSVI(model.without_covariates()).run(key, data, **{"num_steps": START_STEPS, **start})
+    rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
+    with jax.enable_x64(True):
+        problem = Problem.of(model, data)
+        expansion, log_scales = _mode(problem, first.posterior.mean())
+        draws = _draws(rng, problem, expansion, log_scales, num_samples)
+        log_joint = problem.values(draws.phi, draws.d)
+        sites = problem.sites(rng, draws.phi, draws.d, draws.log_scales)
+    log_weights = draws.log_weight + log_joint - expansion.predicted(draws.phi, draws.d) + expansion.constant
+    log_weights, pareto_k = smoothed_weights(log_weights)
+    if pareto_k > USABLE_K:
+        warn_user(
+            f"the Pareto k of the weights of Laplace's approximation is {pareto_k:.2f}, above {USABLE_K}: the draws "
+            "are those of the approximation; use method='nuts'"
+        )
+        rows = np.arange(num_samples)
+    else:
+        rows = systematic_resample(rng, log_weights)
+    dtype = jnp.result_type(float)
+    return LaplacePosterior(
+        model,
+        {name: site[rows][None].astype(dtype) for name, site in sites.items()},
+        {},
+        draws_from="Laplace's approximation, resampled by importance weights",
+        pareto_k=pareto_k,
+        log_evidence=float(np.logaddexp.reduce(log_weights)) - math.log(num_samples),
+    )
+
+
+class Draws(NamedTuple):
+    """Draws of the approximation, and their log weights but for the error of the expansion."""
+
+    phi: np.ndarray  # (draw, shared)
+    d: np.ndarray  # (draw, row, edge)
+    log_scales: np.ndarray  # (draw, scale): of changes of state where subjects vary, then of splines
+    log_weight: np.ndarray
+
+
+def condition(
+    problem: Problem, expansion: Expansion, log_scales: np.ndarray, damping: float = 0.0
+) -> Gaussian:
+    """Posterior under an expansion given the logarithms of scales; LinAlgError where it is no maximum.
+
+    With damping, precisions grow by this share of their diagonal, about the place of the expansion.
+    """
+    shared, varies = problem.layout.shared, problem.layout.varies
+    on_phi, on_d = problem.prior(log_scales)
+    linear, information = expansion.linear, expansion.information
+    precision = information[:, :shared, :shared].sum(0) + np.diag(on_phi)
+    pull = linear[:, :shared].sum(0) + on_phi * problem.centre
+    own, cross = information[:, shared:, shared:] + np.diag(on_d), information[:, shared:, :shared]
+    own_pull = linear[:, shared:].copy()
+    if damping:
+        more = damping * np.maximum(np.abs(np.diagonal(precision)), 1.0)
+        precision, pull = precision + np.diag(more), pull + more * expansion.phi
+        more = damping * np.maximum(np.abs(np.diagonal(own, axis1=1, axis2=2)), 1.0)
+        own, own_pull = own + more[:, None] * np.eye(own.shape[-1]), own_pull + more * expansion.d
+    evidence = 0.0
+    if varies:
+        root_d = np.linalg.cholesky(own)
+        solved = np.linalg.solve(own, np.concatenate([cross, own_pull[..., None]], axis=2))
+        slope, offset = -solved[..., :-1], solved[..., -1]
+        precision = precision + np.einsum("rep,req->pq", cross, slope)
+        pull = pull - np.einsum("rep,re->p", cross, offset)
+        evidence += (own_pull * offset).sum() / 2 - np.log(np.diagonal(root_d, axis1=1, axis2=2)).sum()
+        evidence -= len(own) * log_scales[: len(on_d)].sum()
+    else:
+        root_d, slope, offset = own, np.zeros((len(own), 0, shared)), own_pull
+    root = np.linalg.cholesky((precision + precision.T) / 2)
+    phi = np.linalg.solve(root.T, np.linalg.solve(root, pull))
+    evidence += pull @ phi / 2 - np.log(np.diagonal(root)).sum()
+    known = (on_phi > 0) & np.isfinite(on_phi)
+    evidence += (np.log(on_phi[known]).sum() - (on_phi * problem.centre**2).sum()) / 2
+    return Gaussian(phi, root, offset + slope @ phi, slope, root_d, float(evidence))
+
+
+def find_mode(problem: Problem, expansion: Expansion, log_scales: np.ndarray) -> Expansion:
+    """The expansion at the mode of all parameters given the scales, by damped Newton steps."""
+    on_phi, on_d = problem.prior(log_scales)
+    sizes = 0.5 ** np.arange(TOGETHER)
+
+    def log_prior(phi: np.ndarray, d: np.ndarray) -> np.ndarray:
+        return -((phi - problem.centre) ** 2 @ on_phi + (d**2 @ on_d).sum(-1)) / 2
+
+    damping = 0.0
+    for _ in range(MOST_STEPS):
+        height = expansion.value + log_prior(expansion.phi, expansion.d)
+        while True:
+            try:
+                target = condition(problem, expansion, log_scales, damping)
+                step, step_d = target.phi - expansion.phi, target.d - expansion.d
+                if not damping and _decrement(problem, expansion, step, step_d, on_phi, on_d) < DECREMENT_TOL:
+                    return expansion
+                phi = expansion.phi + sizes[:, None] * step
+                d = expansion.d + sizes[:, None, None] * step_d
+                heights = problem.values(phi, d) + log_prior(phi, d)
+                best = int(np.argmax(heights))
+                if heights[best] > height:
+                    break
+                if not damping and heights[best] > height - 1e-9 * (1 + abs(height)):
+                    return expansion  # rounding hides what is left
+            except np.linalg.LinAlgError:
+                pass
+            damping = max(10 * damping, 1e-3)
+            if damping > MOST_DAMPING:
+                raise RuntimeError(
+                    "Newton's method found no higher density: the mode of the role HMM was not found; give fewer "
+                    "states, or other keys"
+                )
+        expansion = problem.expand(phi[best], d[best])
+        damping = damping / 10 if damping > 1e-4 else 0.0
+    raise RuntimeError(
+        f"Newton's method did not converge in {MOST_STEPS} steps: the mode of the role HMM was not found; give fewer "
+        "states or covariates"
+    )
+
+
+def _decrement(
+    problem: Problem,
+    expansion: Expansion,
+    step: np.ndarray,
+    step_d: np.ndarray,
+    on_phi: np.ndarray,
+    on_d: np.ndarray,
+) -> float:
+    """What the expansion expects a full step to gain in log density."""
+    shared = problem.layout.shared
+    slope = expansion.gradient[:, :shared].sum(0) - on_phi * (expansion.phi - problem.centre)
+    slope_d = expansion.gradient[:, shared:] - on_d * expansion.d
+    return float(slope @ step + (slope_d * step_d).sum()) / 2
+
+
+def _mode(problem: Problem, parameters: dict[str, Any]) -> tuple[Expansion, np.ndarray]:
+    """The expansion at the mode, with the logarithms of scales at theirs."""
+    from scipy.optimize import minimize
+
+    expansion = problem.expand(*problem.start(parameters))
+    x = np.full(problem.num_scales, math.log(FIRST_SCALE))
+    for _ in range(MOST_STEPS):
+        expansion = find_mode(problem, expansion, x)
+        if not len(x):
+            break
+        objective = functools.partial(_slope, _scale_density(problem, expansion))
+        before, x = x, minimize(objective, x, jac=True, method="BFGS").x
+        if np.abs(x - before).max() < SCALE_TOL:
+            break
+    return expansion, x
+
+
+def _scale_density(problem: Problem, expansion: Expansion) -> Any:
+    """Log density of the logarithms of scales under the expansion, up to a constant; their prior is half-normal(1)."""
+
+    def density(x: np.ndarray) -> float:
+        try:
+            evidence = condition(problem, expansion, x).evidence
+        except np.linalg.LinAlgError:
+            return -np.inf
+        return evidence + float((x - np.exp(2 * x) / 2).sum()) + len(x) * math.log(2 / math.pi) / 2
+
+    return density
+
+
+def _slope(density: Any, x: np.ndarray) -> tuple[float, np.ndarray]:
+    """Minus the density and its slope, by central differences."""
+    steps = DIFFERENCE * np.eye(len(x))
+    slope = [(density(x + step) - density(x - step)) / (2 * DIFFERENCE) for step in steps]
+    return -density(x), -np.asarray(slope)
+
+
+def _draws(rng: Any, problem: Problem, expansion: Expansion, log_scales: np.ndarray, count: int) -> Draws:
+    """Draws of scales and parameters, and log weights but for the error of the expansion."""
+    size = len(log_scales)
+    if size:
+        density = _scale_density(problem, expansion)
+        steps = DIFFERENCE * np.eye(size)
+        slopes = [
+            _slope(density, log_scales + step)[1] - _slope(density, log_scales - step)[1] for step in steps
+        ]
+        curvature = np.asarray(slopes) / (2 * DIFFERENCE)
+        sizes, axes = np.linalg.eigh((curvature + curvature.T) / 2)
+        spread = 1 / np.sqrt(np.maximum(sizes, LEAST_CURVATURE))
+        noise = rng.normal(size=(count, size)) / np.sqrt(rng.chisquare(DEGREES, (count, 1)) / DEGREES)
+        log_t = np.log1p((noise**2).sum(1) / DEGREES) * -(DEGREES + size) / 2 - np.log(spread).sum()
+        log_t += gammaln((DEGREES + size) / 2) - gammaln(DEGREES / 2) - size / 2 * math.log(DEGREES * math.pi)
+        x = log_scales + (noise * spread) @ axes.T
+        log_weight = np.array([density(one) for one in x]) - log_t
+        gaussians = [condition(problem, expansion, one) for one in x]
+    else:
+        x = np.zeros((count, 0))
+        gaussians = [condition(problem, expansion, log_scales)] * count
+        log_weight = np.full(count, gaussians[0].evidence)
+    phi, d = zip(*(_draw(rng, one) for one in gaussians), strict=True)
+    return Draws(np.stack(phi), np.stack(d), x, log_weight)
+
+
+def _draw(rng: Any, gaussian: Gaussian) -> tuple[np.ndarray, np.ndarray]:
+    """One draw of phi and d."""
+    phi = gaussian.phi + np.linalg.solve(gaussian.root.T, rng.normal(size=len(gaussian.phi)))
+    noise = rng.normal(size=gaussian.d.shape)
+    mean = gaussian.d + gaussian.slope @ (phi - gaussian.phi)
+    if not gaussian.d.shape[1]:
+        return phi, mean
+    return phi, mean + np.linalg.solve(gaussian.d_root.swapaxes(1, 2), noise[..., None])[..., 0]

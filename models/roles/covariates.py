@@ -1,0 +1,381 @@
+r"""How covariates move the switching of states: a formula, and what it takes from the data of a fit.
+
+Transitions are multinomial logits with staying as the reference,
+
+.. math:: P(z_{t+1} = j \mid z_t = i, u_t) = \frac{e^{\eta_{ij}(t)}}{\sum_k e^{\eta_{ik}(t)}}, \qquad
+          \eta_{ii} = 0, \quad \eta_{ij}(t) = b_{ij} + w_{ij}'(u_t - \bar u) + d_{ij,s},
+
+with the covariates of the step that is left, as momentuHMM has them: McClintock and Michelot (2018), "momentuHMM: R
+package for generalized hidden Markov models of animal movement". Formulas are those of formulaic.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from ethogram.models.arguments import require_integer, require_number, require_one_of, warn_user
+from ethogram.models.data.covariates import padded_rows
+from ethogram.models.data.trajectories import Trajectories
+from ethogram.models.model_object import changed, model_object, static_field
+from ethogram.models.printing import short_repr
+
+__all__ = ["Covariates", "Encoded", "Encoding"]
+
+SPLINES = ("bs", "cc", "cr", "cs")
+"""Functions of a formula whose coefficients share a scale."""
+FUNCTIONS = (*SPLINES, "C", "I", "center", "poly", "scale", "standardize")
+"""Functions of a formula, beside those of numbers."""
+OF_NUMBERS = ("abs", "arctan", "cos", "exp", "log", "log10", "log1p", "log2", "sin", "sqrt", "tanh")
+"""Functions of a formula, as ``log(x)`` or ``np.log(x)``."""
+BARE = ("exp", "log", "log10", "log2")
+"""Those that a formula has without ``np.``."""
+LEAST_SPREAD = 1e-8
+"""Of a column against its size: less is rounding, and the column is constant."""
+LARGEST_LAG = 2**31
+COLLINEAR = 1e-6
+"""Share of a column's variance that the others leave, below which it is taken to be a combination of them."""
+
+
+@short_repr
+class Encoded(NamedTuple):
+    """Data in the form that the transitions take.
+
+    Attributes
+    ----------
+    columns : (sequence, time, column), less their means in the data of the fit; zero beyond a length.
+    subject : (sequence,), rows of the effects of subjects; the last row is that of subjects not in the fit.
+    """
+
+    columns: Float[np.ndarray, "sequence time column"]
+    subject: Int[np.ndarray, "sequence"]
+
+
+@model_object
+class Encoding:
+    """What a formula took from the data of a fit, so that other data are encoded alike.
+
+    Attributes
+    ----------
+    names : of the columns.
+    smooth : the number of the spline of each column, -1 where it has none.
+    terms : names of the splines.
+    levels : by categorical covariate, its levels.
+    subjects : names of the subjects.
+    state : structure of what the functions of the formula keep (knots, means), whose numbers are in `numbers`.
+    mean, spread : (column,), mean and standard deviation; columns of a spline share their spread.
+    """
+
+    names: tuple[str, ...] = static_field()
+    smooth: tuple[int, ...] = static_field()
+    terms: tuple[str, ...] = static_field()
+    levels: tuple[tuple[str, tuple[str, ...]], ...] = static_field()
+    subjects: tuple[str, ...] = static_field()
+    state: str = static_field()
+    numbers: Any = None
+    mean: Any = None
+    spread: Any = None
+
+    @property
+    def is_smooth(self) -> np.ndarray:
+        """(column,) booleans: columns of splines."""
+        return np.asarray(self.smooth, int) >= 0
+
+
+@model_object
+class Covariates:
+    """Covariates of the transitions of a `RoleHMM`: how they, and who the subject is, move switching.
+
+    Parameters
+    ----------
+    formula : of the covariates of the data, such as ``"temperature + sex"``, ``"temperature * sex"``,
+        ``"np.log(distance)"``, ``"cc(hour, df=6, lower_bound=0, upper_bound=24)"`` for a cyclic spline or
+        ``"cr(temperature, df=5)"`` for a natural one. Empty for none, where subjects vary.
+    vary : ``"subject"`` gives each subject (`data.subject`) its own log odds of every change of state, normal about
+        those of the population; None gives all the same.
+    scale : prior standard deviation of the effect of a covariate with standard deviation 1.
+    expected_dwell : steps that a state is expected to last; log odds of changes have a prior about it, with standard
+        deviation 1.5.
+    lag : 0 takes the covariates of the step that is left, 1 those of the step before it, -1 those of the step that is
+        entered; at the ends of a sequence those nearest.
+
+    Examples
+    --------
+    >>> Covariates("temperature + sex", vary="subject").formula
+    'temperature + sex'
+    """
+
+    formula: str = static_field(default="")
+    vary: str | None = static_field(default=None)
+    scale: float = static_field(default=1.0)
+    expected_dwell: float = static_field(default=10.0)
+    lag: int = static_field(default=0)
+    encoding: Encoding | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.formula, str):
+            raise TypeError(f"formula is {self.formula!r}: give a string, such as 'temperature + sex'")
+        require_one_of("vary", self.vary, (None, "subject"))
+        if not self.formula.strip() and self.vary is None:
+            raise ValueError("formula is empty and vary is None: name a covariate, or let subjects vary")
+        require_number("scale", self.scale, above=0)
+        require_number("expected_dwell", self.expected_dwell, above=1)
+        require_integer("lag", self.lag, -LARGEST_LAG)
+        if self.formula.strip():
+            self.variables()
+
+    def variables(self) -> tuple[str, ...]:
+        """Names that the formula takes from data. ValueError for a formula that is none of `Covariates`."""
+        from formulaic import Formula
+
+        try:
+            terms = list(Formula(self.formula))
+            expressions = [factor.expr for term in terms for factor in term.factors]
+        except Exception as error:
+            raise ValueError(
+                f"formula {self.formula!r} cannot be read ({error}): give one side, such as 'temperature + sex'"
+            ) from None
+        if "1" not in map(str, terms):
+            raise ValueError(
+                f"formula {self.formula!r} removes the constant: leave '- 1' out, since every change of state has its "
+                "own log odds"
+            )
+        found: dict[str, None] = {}
+        for expression in expressions:
+            found |= dict.fromkeys(_names_of(self.formula, expression))
+        return tuple(found)
+
+    def bind(self, data: Trajectories, like: Encoding | None = None) -> Covariates:
+        """The covariates with what the formula takes from the data of a fit, or with that of another one."""
+        return changed(self, encoding=_encoding_of(self, data) if like is None else like)
+
+    def check(self, data: Trajectories) -> None:
+        """Raise ValueError unless data have the covariates and subjects."""
+        known = data.metadata.covariate_names or ()
+        missing = [name for name in self.variables() if name not in known] if self.formula.strip() else []
+        if missing:
+            has = (
+                f"have {', '.join(known)}"
+                if known
+                else "have no covariates (from_table(..., covariates=[...]))"
+            )
+            raise ValueError(f"formula {self.formula!r} takes {', '.join(missing)}, and the data {has}")
+        if self.vary and data.subject is None:
+            raise ValueError('vary="subject" needs data.subject: pass subject= when the data are read')
+
+    def encode(self, data: Trajectories) -> Encoded:
+        """Columns and subjects of data, as those of the fit were encoded.
+
+        Raises
+        ------
+        ValueError : a level is unknown, or a column is not finite, such as the logarithm of 0.
+        """
+        found: Any = self.encoding
+        columns = np.zeros((*np.shape(data.observed), len(found.names)))
+        if found.names:
+            each = self.columns_of(data.covariate_frame())
+            columns = self._lagged(padded_rows(data, each), np.asarray(data.lengths))
+        return Encoded(columns, _subjects(self, data, found.subjects))
+
+    def columns_of(self, frame: Any) -> Float[np.ndarray, "row column"]:
+        """Columns of a table of covariates, less their means in the data of the fit."""
+        found: Any = self.encoding
+        if not found.names:
+            return np.zeros((len(frame), 0))
+        return _matrix(self.formula, _state(found), _frame(self, frame, found.levels))[0] - found.mean
+
+    def _lagged(self, columns: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        if not self.lag:
+            return columns
+        last = np.maximum(lengths, 1)[:, None] - 1
+        steps = np.clip(np.arange(columns.shape[1]) - self.lag, 0, last)
+        return np.take_along_axis(columns, steps[..., None], axis=1)
+
+
+def _names_of(formula: str, expression: str) -> list[str]:
+    """Covariates in a part of a formula; ValueError for anything but sums, products and the known functions."""
+    try:
+        tree = ast.parse(expression, mode="eval")
+    except SyntaxError:
+        raise ValueError(f"formula {formula!r} has the part {expression!r}, which cannot be read") from None
+    names, called = [], {node.func for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    for node in ast.walk(tree):
+        if node in called:
+            name = ast.unparse(node)  # type: ignore[arg-type]
+            if name not in (*FUNCTIONS, *BARE, *(f"np.{function}" for function in OF_NUMBERS)):
+                numbers = ", ".join(f"np.{function}" for function in OF_NUMBERS)
+                raise ValueError(
+                    f"formula {formula!r} calls {name}: it may call {', '.join((*FUNCTIONS, *BARE))} and {numbers}"
+                )
+        elif isinstance(node, ast.Name) and not any(node is getattr(f, "value", None) for f in called):
+            names.append(node.id)
+        elif isinstance(node, ast.Attribute | ast.Subscript | ast.Lambda | ast.comprehension | ast.JoinedStr):
+            raise ValueError(
+                f"formula {formula!r} has the part {expression!r}: give names of covariates, numbers and functions"
+            )
+    return names
+
+
+def _frame(covariates: Covariates, frame: Any, levels: Any) -> Any:
+    """The covariates of the formula, with the categories of the fit where it has some."""
+    import pandas as pd
+
+    frame = frame[list(covariates.variables())]
+    for name, known in levels or ():
+        if name in frame:
+            values = frame[name].astype(str)
+            unknown = sorted(set(values) - set(known))
+            if unknown:
+                raise ValueError(
+                    f"covariate {name!r} has the level {unknown[0]!r}, which the fit has not seen: it knows "
+                    f"{', '.join(known)}"
+                )
+            frame = frame.assign(**{name: pd.Categorical(values, categories=list(known))})
+    return frame
+
+
+def _matrix(formula: str, state: dict[str, Any], frame: Any) -> tuple[np.ndarray, Any]:
+    """Columns (row, column) of a formula without the constant, and the specification with its state."""
+    from formulaic import Formula, ModelSpec
+
+    spec = ModelSpec(formula=Formula(formula), transform_state=state)
+    try:
+        with np.errstate(all="ignore"):
+            matrix = spec.get_model_matrix(frame)
+    except Exception as error:
+        raise ValueError(f"formula {formula!r} cannot be computed from the covariates: {error}") from error
+    kept = [name != "Intercept" for name in matrix.columns]
+    columns = np.asarray(matrix, float)[:, kept]
+    finite = np.isfinite(columns).all(axis=0)
+    if len(columns) != len(frame) or not finite.all():
+        wrong = "rows are missing" if finite.all() else str(matrix.columns[kept][~finite][0])
+        raise ValueError(
+            f"formula {formula!r} is not finite in some steps ({wrong}): a logarithm of 0, or a missing value?"
+        )
+    return columns, matrix.model_spec
+
+
+def _encoding_of(covariates: Covariates, data: Trajectories) -> Encoding:
+    """What a formula and the subjects take from the data of a fit."""
+    covariates.check(data)
+    metadata = data.metadata
+    subjects: tuple[str, ...] = ()
+    if covariates.vary:
+        subjects = tuple(sorted(set(_subject_names(data)) - {""}))
+    if not covariates.formula.strip():
+        nothing = np.zeros(0)
+        return Encoding((), (), (), (), subjects, "{}", nothing, nothing, nothing)
+    every = zip(metadata.covariate_names or (), metadata.covariate_levels or (), strict=True)
+    levels = tuple((name, tuple(of)) for name, of in every if of is not None)
+    columns, spec = _matrix(covariates.formula, {}, _frame(covariates, data.covariate_frame(), ()))
+    names = tuple(str(name) for name in spec.column_names if name != "Intercept")
+    splines = [str(term) for term in spec.term_slices if _is_spline(term)]
+    smooth = [-1] * len(names)
+    for number, term in enumerate(term for term in spec.term_slices if _is_spline(term)):
+        for at in range(spec.term_slices[term].start, spec.term_slices[term].stop):
+            smooth[names.index(str(spec.column_names[at]))] = number
+    mean, spread = columns.mean(axis=0), columns.std(axis=0)
+    for number in range(len(splines)):
+        own = np.asarray(smooth) == number
+        spread[own] = np.sqrt(np.mean(spread[own] ** 2))
+    _check_columns(covariates.formula, names, columns, mean, spread, np.asarray(smooth) < 0)
+    _warn_of_periods(spec)
+    state, numbers = _taken_apart(spec.transform_state)
+    return Encoding(
+        names, tuple(smooth), tuple(splines), levels, subjects, json.dumps(state), numbers, mean, spread
+    )
+
+
+def _is_spline(term: Any) -> bool:
+    return any(str(factor.expr).split("(")[0] in SPLINES for factor in term.factors)
+
+
+def _check_columns(
+    formula: str,
+    names: tuple[str, ...],
+    columns: np.ndarray,
+    mean: np.ndarray,
+    spread: np.ndarray,
+    fixed: np.ndarray,
+) -> None:
+    """Raise ValueError for a constant column, or for one that is a combination of the others."""
+    constant = spread <= LEAST_SPREAD * np.maximum(np.abs(columns).max(axis=0), np.finfo(float).tiny)
+    if constant.any():
+        raise ValueError(
+            f"formula {formula!r} has the column {names[int(np.argmax(constant))]!r}, which is the same in all steps: "
+            "leave it out, its effect cannot be told from the log odds"
+        )
+    standard = (columns[:, fixed] - mean[fixed]) / spread[fixed]
+    root = np.abs(np.diagonal(np.linalg.qr(standard, mode="r"))) if len(standard) > 1 else np.ones(0)
+    left = root**2 / len(standard) < COLLINEAR
+    if left.any() or fixed.sum() > len(standard):
+        name = str(np.asarray(names)[fixed][int(np.argmax(left))])
+        raise ValueError(
+            f"formula {formula!r} has the column {name!r}, which is a combination of those before it: leave one out"
+        )
+
+
+def _warn_of_periods(spec: Any) -> None:
+    """Cyclic splines close where the data end, unless the formula says where."""
+    for name, kept in spec.transform_state.items():
+        if kept.get("cyclic") and "upper_bound" not in name:
+            low, high = kept["lower_bound"], kept["upper_bound"]
+            warn_user(
+                f"{name} closes its circle from {high:.6g} to {low:.6g}, the largest and the least value of the data: "
+                "give its period, such as cc(hour, df=6, lower_bound=0, upper_bound=24)"
+            )
+
+
+def _subject_names(data: Trajectories) -> list[str]:
+    """The name of the subject of each sequence, else its number; empty where it has none."""
+    known = data.metadata.subject_names
+    codes = np.asarray(data.subject).tolist()
+    return ["" if code < 0 else known[code] if known else str(code) for code in codes]
+
+
+def _subjects(covariates: Covariates, data: Trajectories, known: tuple[str, ...]) -> np.ndarray:
+    """Rows (sequence,) of the subjects of a fit; the last is that of all others."""
+    if not covariates.vary or data.subject is None:
+        return np.full(data.num_sequences, len(known), np.int32)
+    rows = {name: row for row, name in enumerate(known)}
+    return np.array([rows.get(name, len(known)) for name in _subject_names(data)], np.int32)
+
+
+def _taken_apart(value: Any) -> tuple[Any, np.ndarray]:
+    """A nested record whose numbers are replaced by their place in an array, and that array."""
+    numbers: list[float] = []
+
+    def walk(part: Any) -> Any:
+        if isinstance(part, dict):
+            return {"dict": [[walk(key), walk(each)] for key, each in part.items()]}
+        if isinstance(part, list | tuple | np.ndarray):
+            return {"list": [walk(each) for each in part]}
+        if part is None or isinstance(part, bool | str):
+            return part
+        if isinstance(part, int | np.integer):
+            return {"int": int(part)}
+        numbers.append(float(part))
+        return {"at": len(numbers) - 1}
+
+    return walk(value), np.asarray(numbers, float)
+
+
+def _state(encoding: Encoding) -> dict[str, Any]:
+    """The state of the functions of a formula, from its two parts."""
+
+    def build(part: Any) -> Any:
+        if not isinstance(part, dict):
+            return part
+        ((kind, content),) = part.items()
+        if kind == "dict":
+            return {build(key): build(each) for key, each in content}
+        if kind == "list":
+            return [build(each) for each in content]
+        return content if kind == "int" else float(encoding.numbers[content])
+
+    found = build(json.loads(encoding.state)) if encoding.state != "{}" else {}
+    return found
