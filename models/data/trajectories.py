@@ -412,7 +412,7 @@ class Trajectories(NamedTuple):
 
     def covariate_frame(self) -> Any:
         """A ``pandas.DataFrame`` of the covariates, with one row per step within a length, observed or not."""
-        return covariate_frame(check(self))
+        return covariate_frame(self)
 
     def to_table(self) -> Any:
         """A ``pandas.DataFrame`` with one row per observed frame, at the times that were given.

@@ -106,7 +106,8 @@ class CovariateRoleHMM(RoleHMM):
 
     def entries(self, data: Any) -> Entries:
         """Sequences, with the columns of the formula in place of covariates, and rows of subjects."""
-        columns, subject = self.transition.encode(data)
+        given = self.transition
+        columns, subject = (given if given.encoding is not None else given.bind(data)).encode(data)
         frames = unlabelled(data)._replace(
             actions=None, stay=None, states=self._roles(data), covariates=columns, subject=subject
         )

@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import logsumexp
 
-from ethogram.fits import diagnose, figures, findings, methods
+from ethogram.fits import diagnose, effects, figures, findings, methods
 from ethogram.fits.diagnose_choices import of_choices
 from ethogram.fits.diagnose_rewards import of_rewards
 from ethogram.fits.estimates import entries_of, exported_entries
@@ -421,8 +421,8 @@ SYSTEMS: Mapping[str, System] = {
     "imitation.ImitationResult": _IMITATIONS,
     "roles.CovariateRoleHMM": _ROLES._replace(
         methods=methods.covariate_methods,
-        entries=_covariate_entries,
-        predict=_no_forecast,
+        entries=effects.entries,
+        predict=effects.refuse_forecast,
         faults=lambda fit, thorough: (),
     ),
     "roles.RoleHMM": _ROLES,
