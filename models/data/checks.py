@@ -7,8 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from ethogram.models.arguments import is_concrete, require, require_kind, require_representable
+from ethogram.models.data.covariates import check_covariates
 from ethogram.models.data.gaps import first_gap
-from ethogram.models.data.metadata import ARRAY_FIELDS, SEQUENCE_LABELS, STEP_FIELDS, STEP_LABELS
+from ethogram.models.data.metadata import ARRAY_FIELDS, SEQUENCE_LABELS, STEP_FIELDS, STEP_LABELS, TABLES
 from ethogram.models.data.selection import valid_steps
 
 __all__ = ["check", "check_arrays", "check_form", "is_readable"]
@@ -66,6 +67,8 @@ def check_arrays(data: Any) -> None:
     if data.stay is not None:
         known = ~valid | ((data.stay >= -1) & (data.stay <= 1))
         require(known, "stay", data.stay, "is not 1, 0 or -1", "mark stayed, changed, unknown")
+    if data.covariates is not None:
+        check_covariates(data)
     if data.observations is not None and jnp.issubdtype(data.observations.dtype, jnp.floating):
         _check_finite(data)
         if jax.dtypes.canonicalize_dtype(data.observations.dtype) != data.observations.dtype:
@@ -101,6 +104,8 @@ def _check_kinds(data: Any) -> None:
         part = getattr(data, field)
         if part is not None:
             require_kind(field, part, "iu", "pass integers, with -1 for what is missing")
+    if data.covariates is not None:
+        require_kind("covariates", data.covariates, "f", "pass floats, codes of levels among them")
     if data.times is not None:
         require_kind("times", data.times, "iuf", "pass numbers, or nanoseconds with metadata.time_kind")
 
@@ -116,9 +121,9 @@ def _check_shapes(data: Any) -> None:
             f"observed has shape {data.observed.shape}, not ({num_sequences}, time), one row for each length"
         )
     for field in STEP_FIELDS:
-        part, is_table = getattr(data, field), field == "observations"
+        part, is_table = getattr(data, field), field in TABLES
         if part is not None and (part.ndim != 2 + is_table or part.shape[:2] != data.observed.shape):
-            expected = ", ".join(map(str, data.observed.shape)) + (", feature" if is_table else "")
+            expected = ", ".join(map(str, data.observed.shape)) + (f", {TABLES[field]}" if is_table else "")
             raise ValueError(
                 f"{field} has shape {part.shape}, not ({expected}), the shape of observed: pad them alike"
             )
@@ -128,17 +133,17 @@ def _check_shapes(data: Any) -> None:
             raise ValueError(
                 f"{field} has shape {part.shape}, not ({num_sequences},): give one label per sequence"
             )
-    num_features = 0 if data.observations is None else data.observations.shape[2]
-    if data.observations is not None and num_features == 0:
-        raise ValueError(
-            f"observations has shape {data.observations.shape}, without features: use None instead"
-        )
-    for field in ("feature_names", "feature_units"):
-        names = getattr(data.metadata, field)
-        if names is not None and len(names) != num_features:
-            raise ValueError(
-                f"metadata.{field} has {len(names)} entries for {num_features} features: give one each"
-            )
+    for field, axis in TABLES.items():
+        table = getattr(data, field)
+        count = 0 if table is None else table.shape[2]
+        if table is not None and count == 0:
+            raise ValueError(f"{field} has shape {table.shape}, without {axis}s: use None instead")
+        for part in ("names", "units", *["levels"] * (field == "covariates")):
+            names = getattr(data.metadata, f"{axis}_{part}")
+            if names is not None and len(names) != count:
+                raise ValueError(
+                    f"metadata.{axis}_{part} has {len(names)} entries for {count} {axis}s: give one each"
+                )
 
 
 def _check_finite(data: Any) -> None:

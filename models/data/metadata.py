@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -15,6 +15,7 @@ __all__ = [
     "SEQUENCE_LABELS",
     "STEP_FIELDS",
     "STEP_LABELS",
+    "TABLES",
     "ColumnName",
     "Metadata",
     "read_metadata",
@@ -25,8 +26,11 @@ ColumnName = str | int
 # Integer fields whose codes may have names, and where metadata keeps them.
 STEP_LABELS = {"states": "state_names", "actions": "action_names"}
 SEQUENCE_LABELS = {"agent": "agent_names", "group": "group_names", "subject": "subject_names"}
-STEP_FIELDS = ("observations", "states", "actions", "observed", "stay", "times")
-ARRAY_FIELDS = (*STEP_FIELDS[:3], "lengths", "observed", *SEQUENCE_LABELS, "stay", "times")
+STEP_FIELDS = ("observations", "states", "actions", "observed", "stay", "times", "covariates")
+ARRAY_FIELDS = (*STEP_FIELDS[:3], "lengths", "observed", *SEQUENCE_LABELS, "stay", "times", "covariates")
+
+# Fields of steps with a third axis, and its name.
+TABLES = {"observations": "feature", "covariates": "covariate"}
 
 
 def _names(value: Any, field: str) -> tuple[str, ...] | None:
@@ -37,10 +41,27 @@ def _names(value: Any, field: str) -> tuple[str, ...] | None:
     names = tuple(str(name) if isinstance(name, str) else name for name in value)
     if not all(isinstance(name, str) for name in names):
         raise TypeError(f"metadata.{field} is {names!r}: every name must be a string")
-    if field != "feature_units" and len(set(names)) < len(names):
+    if not field.endswith("_units") and len(set(names)) < len(names):
         twice = Counter(names).most_common(1)[0][0]
         raise ValueError(f"metadata.{field} must be unique; {twice!r} appears twice")
     return names or None
+
+
+def _levels(value: Any, names: Sequence[str] | None) -> tuple[tuple[str, ...] | None, ...] | None:
+    """Levels of covariates, one entry each; without any, all are numbers."""
+    if value is None:
+        return None if names is None else (None,) * len(names)
+    if isinstance(value, str | Mapping) or not isinstance(value, Iterable):
+        raise TypeError(
+            f"metadata.covariate_levels is {value!r}: give a list with None, or levels, of each covariate"
+        )
+    levels = tuple(_names(each, f"covariate_levels[{place}]") for place, each in enumerate(value))
+    if len(levels) != len(names or ()):
+        raise ValueError(
+            f"metadata.covariate_levels has {len(levels)} entries for the covariate_names {names}: give one each, None "
+            "for a number"
+        )
+    return levels or None
 
 
 def read_metadata(metadata: Any) -> "Metadata":
@@ -69,6 +90,8 @@ class Metadata:
     time_kind : what ``Trajectories.times`` are, None for numbers, ``"date"`` or ``"duration"`` for nanoseconds (dates
         since 1970 in UTC).
     time_zone : of dates that had one, such as ``"Europe/Paris"``.
+    covariate_names, covariate_units : one string per covariate; names are unique.
+    covariate_levels : one entry per covariate: None for numbers, else its levels, whose numbers the array has.
     """
 
     feature_names: Sequence[str] | None = None
@@ -83,10 +106,15 @@ class Metadata:
     name: str | None = None
     time_kind: str | None = None
     time_zone: str | None = None
+    covariate_names: Sequence[str] | None = None
+    covariate_units: Sequence[str] | None = None
+    covariate_levels: Sequence[Sequence[str] | None] | None = None
 
     def __post_init__(self) -> None:
-        for field in ("feature_names", "feature_units", *STEP_LABELS.values(), *SEQUENCE_LABELS.values()):
+        columns = [f"{axis}_{part}" for axis in TABLES.values() for part in ("names", "units")]
+        for field in (*columns, *STEP_LABELS.values(), *SEQUENCE_LABELS.values()):
             object.__setattr__(self, field, _names(getattr(self, field), field))
+        object.__setattr__(self, "covariate_levels", _levels(self.covariate_levels, self.covariate_names))
         for field in ("time_unit", "name", "time_kind", "time_zone"):
             value = getattr(self, field)
             if not isinstance(value, str | None):

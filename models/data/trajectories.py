@@ -16,6 +16,7 @@ from ethogram.models.data.action_numbers import warn_of_numbers_from_one
 from ethogram.models.data.buckets import bucket_indices
 from ethogram.models.data.checks import check, check_form
 from ethogram.models.data.concatenation import concatenated
+from ethogram.models.data.covariates import covariate_frame
 from ethogram.models.data.description import describe_data, trajectories_in_words
 from ethogram.models.data.episodes import read_episodes, read_list
 from ethogram.models.data.gaps import lacking
@@ -79,6 +80,8 @@ class Trajectories(NamedTuple):
         where it is known to change, -1 where unknown.
     times : (sequence, time) numbers, the time of each frame as it was given (NaN, integers: -1, in frames without
         one), for dates and durations nanoseconds (``metadata.time_kind``); no model reads them.
+    covariates : (sequence, time, covariate) floats that move the switching of states (`Covariates`), codes where
+        ``metadata.covariate_levels`` has levels; known in every step within a length, observed or not.
     metadata : names, units, frame rate, vocabularies.
     """
 
@@ -92,6 +95,7 @@ class Trajectories(NamedTuple):
     subject: Int[HostOrDevice, "sequence"] | None = None
     stay: Int[HostOrDevice, "sequence time"] | None = None
     times: Num[HostOrDevice, "sequence time"] | None = None
+    covariates: Num[HostOrDevice, "sequence time covariate"] | None = None
     metadata: Metadata = Metadata()
 
     @property
@@ -185,6 +189,8 @@ class Trajectories(NamedTuple):
         missing: str = "error",
         metadata: Metadata | None = None,
         codes: bool | str | Iterable[str] = False,
+        covariates: Any = None,
+        missing_covariates: str = "error",
     ) -> "Trajectories":
         """Trajectories of lists that hold one array per sequence.
 
@@ -201,6 +207,8 @@ class Trajectories(NamedTuple):
         codes : True where integers are numbers of entries of the metadata's vocabularies, from 0; or the fields where
             they are, such as ``["actions"]``. Otherwise labels are looked up by their text where metadata have names:
             with ``state_names=["1", "2"]`` a 1 is the first state. Actions 1, 2, 3 without a 0 or names give a warning.
+        covariates : by name, a list with an entry per sequence: an array (time,) of numbers or strings, or one value
+            for all its steps; or a list of arrays (time, covariate). `missing_covariates` as in :meth:`from_table`.
 
         Examples
         --------
@@ -211,7 +219,8 @@ class Trajectories(NamedTuple):
         steps = {"observations": observations, "states": states, "actions": actions}
         steps |= {"stay": stay, "observed": observed}
         labels = {"agent": agent, "group": group, "subject": subject}
-        read = read_list(steps, labels, missing, metadata, time, step, snap, codes)
+        rest = codes, covariates, missing_covariates
+        read = read_list(steps, labels, missing, metadata, time, step, snap, *rest)
         return warn_of_numbers_from_one(check(cls(**read)), codes)
 
     @classmethod
@@ -236,6 +245,8 @@ class Trajectories(NamedTuple):
         day_first: bool | None = None,
         duplicates: str = "error",
         max_speed: float | int | None = None,
+        covariates: ColumnName | Iterable[ColumnName] | None = None,
+        missing_covariates: str = "error",
         sep: str | None = None,
         decimal: str | None = None,
         thousands: str | None = None,
@@ -284,6 +295,10 @@ class Trajectories(NamedTuple):
             those before and after are within reach of each other; of an end of a sequence one step counts. In units of
             the features (longitude and latitude: metres) per unit of time (dates: second). Features called x and y,
             east and north, or longitude and latitude are positions, else two features that are no angles.
+        covariates : columns that move the switching of states (`Covariates`), as numbers or as levels of text; of a
+            column of categories in their order.
+        missing_covariates : what becomes of steps without a value, those without a row among them, where a covariate
+            varies within a sequence: ``"error"``, or ``"carry"``, which takes the last value before, or the first.
         sep, decimal, thousands, encoding : how files of text are written, as in ``pandas.read_csv``.
 
         Examples
@@ -297,6 +312,7 @@ class Trajectories(NamedTuple):
         labels: dict[str, Any] = {"agent": agent, "group": group, "subject": subject}
         how: dict[str, Any] = {"day_first": day_first, "duplicates": duplicates, "max_speed": max_speed}
         how |= {"missing": missing, "snap": snap, "codes": codes}
+        how |= {"covariates": covariates, "missing_covariates": missing_covariates}
         text = {"sep": sep, "decimal": decimal, "thousands": thousands, "encoding": encoding}
         read = read_table(table, sequence, time, features, steps, labels, step, metadata, text=text, **how)
         return warn_of_numbers_from_one(check(cls(**read)), codes)
@@ -318,6 +334,8 @@ class Trajectories(NamedTuple):
         missing: str = "error",
         metadata: Metadata | None = None,
         codes: bool | str | Iterable[str] = False,
+        covariates: Any = None,
+        missing_covariates: str = "error",
     ) -> "Trajectories":
         """Trajectories of episodes, recognised by the names of their parts; each episode is one sequence.
 
@@ -337,7 +355,7 @@ class Trajectories(NamedTuple):
             no ``observations``.
         with_actions : False leaves actions out. Those that are not integers are refused: discretise them, or join them
             to the observations as features.
-        agent, group, subject, time, step, snap, missing, metadata, codes : as in :meth:`from_list`.
+        agent, group, subject, time, ..., missing_covariates : as in :meth:`from_list`.
 
         Examples
         --------
@@ -349,7 +367,8 @@ class Trajectories(NamedTuple):
         known = None if "actions" in coded_fields(codes) else read_metadata(metadata).action_names
         steps, keys = read_episodes(episodes, last, as_states, with_actions, known or ())
         labels = {"agent": agent, "group": keys if group is None else group, "subject": subject}
-        read = read_list(steps, labels, missing, metadata, time, step, snap, codes)
+        rest = codes, covariates, missing_covariates
+        read = read_list(steps, labels, missing, metadata, time, step, snap, *rest)
         return warn_of_numbers_from_one(check(cls(**read)), codes)
 
     @classmethod
@@ -390,6 +409,14 @@ class Trajectories(NamedTuple):
         (``agent_names``, ...), and name, time unit and frame rate are attributes.
         """
         return write_dataset(check(self))
+
+    def covariate_frame(self) -> Any:
+        """A ``pandas.DataFrame`` with one row per step within a length, in order of sequence and time, observed or not.
+
+        Columns are the covariates by name, as numbers, or as categories of all their levels. Rows of such a table go
+        back to their steps by ``padded_rows(data, rows)`` of `ethogram.models.data`.
+        """
+        return covariate_frame(check(self))
 
     def to_table(self) -> Any:
         """A ``pandas.DataFrame`` with one row per observed frame, at the times that were given.

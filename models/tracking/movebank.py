@@ -9,7 +9,7 @@ Snyder (1987), "Map projections: a working manual", chapter 25: the azimuthal eq
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -44,6 +44,8 @@ def read_movebank(
     duplicates: str = "error",
     max_speed: float | int | None = None,
     time_zone: str = "UTC",
+    covariates: ColumnName | Iterable[ColumnName] | None = None,
+    missing_covariates: str = "error",
 ) -> Trajectories:
     """Trajectories of tables of Movebank: one sequence per animal, from its first position to its last.
 
@@ -66,6 +68,7 @@ def read_movebank(
     agent, group, subject : columns, or read from the names of files, as in `Trajectories.from_table`. Agents are by
         default the animals of the first column that Movebank has for them.
     duplicates, max_speed : as in `Trajectories.from_table`, speeds in metres per second.
+    covariates, missing_covariates : further columns, as in `Trajectories.from_table`.
     time_zone : that of dates and hours in tables and figures, such as ``"Africa/Nairobi"``. Movebank has its times in
         UTC, and hours of the day are those of UTC by default.
     """
@@ -143,6 +146,10 @@ def read_movebank(
     for field, name in others.items():
         label, absent = columns[name].take(order)
         rows[field] = np.where(absent, np.array(None), label.astype(object))
+    moving = [spelled.get(_spelling(name), name) for name in as_names(covariates)]
+    for name in moving:
+        value, absent = columns[name].take(order)
+        rows[str(name)] = np.where(absent, np.array(None), value.astype(object))
     read = read_table(
         rows,
         "animal",
@@ -157,6 +164,8 @@ def read_movebank(
         called=lambda row: columns.row(order[row]),
         duplicates=duplicates,
         max_speed=max_speed,
+        covariates=list(map(str, moving)),
+        missing_covariates=missing_covariates,
     )
     zone = time_zone if read["metadata"].time_kind == "date" else None
     return check(Trajectories(**read | {"metadata": dataclasses.replace(read["metadata"], time_zone=zone)}))
