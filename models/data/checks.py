@@ -9,7 +9,7 @@ import numpy as np
 from ethogram.models.arguments import is_concrete, require, require_kind, require_representable
 from ethogram.models.data.covariates import check_covariates
 from ethogram.models.data.gaps import first_gap
-from ethogram.models.data.metadata import ARRAY_FIELDS, SEQUENCE_LABELS, STEP_FIELDS, STEP_LABELS
+from ethogram.models.data.metadata import ARRAY_FIELDS, SEQUENCE_LABELS, STEP_FIELDS, STEP_LABELS, TABLES
 from ethogram.models.data.selection import valid_steps
 
 __all__ = ["check", "check_arrays", "check_form", "is_readable"]
@@ -136,24 +136,17 @@ def _check_shapes(data: Any) -> None:
             raise ValueError(
                 f"{field} has shape {part.shape}, not ({num_sequences},): give one label per sequence"
             )
-    names, levels = data.metadata.covariate_names, data.metadata.covariate_levels or ()
-    count = 0 if data.covariates is None else data.covariates.shape[2]
-    if count != len(names or ()) or (levels and len(levels) != count):
-        raise ValueError(
-            f"covariates have {count} columns, metadata.covariate_names {len(names or ())} and covariate_levels "
-            f"{len(levels)}: give a name for each, and levels or None"
-        )
-    num_features = 0 if data.observations is None else data.observations.shape[2]
-    if data.observations is not None and num_features == 0:
-        raise ValueError(
-            f"observations has shape {data.observations.shape}, without features: use None instead"
-        )
-    for field in ("feature_names", "feature_units"):
-        names = getattr(data.metadata, field)
-        if names is not None and len(names) != num_features:
-            raise ValueError(
-                f"metadata.{field} has {len(names)} entries for {num_features} features: give one each"
-            )
+    for field, axis in TABLES.items():
+        table = getattr(data, field)
+        count = 0 if table is None else table.shape[2]
+        if table is not None and count == 0:
+            raise ValueError(f"{field} has shape {table.shape}, without {axis}s: use None instead")
+        for part in ("names", "units", *["levels"] * (field == "covariates")):
+            names = getattr(data.metadata, f"{axis}_{part}")
+            if names is not None and len(names) != count:
+                raise ValueError(
+                    f"metadata.{axis}_{part} has {len(names)} entries for {count} {axis}s: give one each"
+                )
 
 
 def _check_finite(data: Any) -> None:

@@ -7,7 +7,8 @@ import numpy as np
 
 from ethogram.models.arguments import as_list
 from ethogram.models.data.checks import check
-from ethogram.models.data.metadata import SEQUENCE_LABELS, STEP_FIELDS, STEP_LABELS, Metadata
+from ethogram.models.data.metadata import SEQUENCE_LABELS, STEP_FIELDS, STEP_LABELS, TABLES, Metadata
+from ethogram.models.data.selection import valid_steps
 
 __all__ = ["PADDING", "concatenated", "form"]
 
@@ -16,7 +17,6 @@ SAME = (
     "feature_units",
     "covariate_names",
     "covariate_units",
-    "covariate_levels",
     "time_unit",
     "frame_rate",
     "time_kind",
@@ -62,6 +62,8 @@ def concatenated(items: Iterable[Any], called: Sequence[str] | None = None) -> d
         if vocabulary := (STEP_LABELS | SEQUENCE_LABELS).get(field):
             known = [getattr(part.metadata, vocabulary) for part in parts]
             arrays, metadata[vocabulary] = _in_one_vocabulary(arrays, known, called, f"metadata.{vocabulary}")
+        if field == "covariates" and metadata["covariate_names"] is not None:
+            arrays, metadata["covariate_levels"] = _with_common_levels(parts, called)
         if field in PADDING:
             fill = np.nan if field == "times" and arrays[0].dtype.kind == "f" else PADDING[field]
             sides = [[(0, 0), (0, width - x.shape[1]), (0, 0)][: x.ndim] for x in arrays]
@@ -75,7 +77,10 @@ def form(part: Any) -> dict[str, Any]:
     """What trajectories must have in common to be joined."""
     fields = (*STEP_FIELDS, *SEQUENCE_LABELS)
     found: dict[str, Any] = {field: None if getattr(part, field) is None else "given" for field in fields}
-    found["observations.shape[2]"] = None if part.observations is None else part.observations.shape[2]
+    for field in TABLES:
+        found[f"{field}.shape[2]"] = None if getattr(part, field) is None else getattr(part, field).shape[2]
+    named = zip(part.metadata.covariate_names or (), part.metadata.covariate_levels or (), strict=False)
+    found["covariates with levels"] = [name for name, levels in named if levels is not None]
     return found | {f"metadata.{name}": getattr(part.metadata, name) for name in SAME}
 
 
@@ -92,6 +97,21 @@ def _in_one_vocabulary(
     place = {name: number for number, name in enumerate(every)}
     tables = [np.array([*map(place.get, names or ()), -1], np.int32) for names in known]
     return [table[np.maximum(code, -1)] for table, code in zip(tables, codes, strict=True)], every
+
+
+def _with_common_levels(parts: list[Any], called: Sequence[str]) -> tuple[list[np.ndarray], tuple[Any, ...]]:
+    """Covariates of the parts, with codes in the levels that any of these have, and these levels."""
+    arrays = [np.where(valid_steps(part)[..., None], part.covariates, 0) for part in parts]
+    found: list[Any] = []
+    for place, known in enumerate(zip(*(part.metadata.covariate_levels for part in parts), strict=True)):
+        codes, levels = [x[..., place] for x in arrays], None
+        if known[0] is not None:
+            codes = [code.astype(int) for code in codes]
+            codes, levels = _in_one_vocabulary(codes, list(known), called, "metadata.covariate_levels")
+        for x, code in zip(arrays, codes, strict=True):
+            x[..., place] = code
+        found.append(levels)
+    return arrays, tuple(found)
 
 
 def _require_common_clocks(fields: dict[str, Any], metadata: dict[str, Any]) -> None:

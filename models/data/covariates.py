@@ -1,198 +1,268 @@
-"""Covariates of the steps of trajectories: read from columns, filled where they are missing, and as a table."""
+"""Covariates of the steps of trajectories: read from columns or lists, held where they are missing, and as a table."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Shaped
 
-from ethogram.models.arguments import as_list, require, require_one_of
+from ethogram.models.arguments import as_list, require_one_of, require_representable
+from ethogram.models.data.columns import Columns
 from ethogram.models.data.labels import look_up
-from ethogram.models.data.metadata import Metadata
-from ethogram.models.data.padding import Column, as_floats, read_column, read_entries
+from ethogram.models.data.metadata import ColumnName, Metadata
+from ethogram.models.data.padding import Column, FrameRows, held_frames, read_column, read_entries
 from ethogram.models.data.selection import valid_steps
+from ethogram.models.data.table_kinds import is_number, number_hint
 
 __all__ = [
     "check_covariates",
     "covariate_columns",
     "covariate_frame",
-    "filled",
-    "listed",
+    "hold_covariates",
+    "listed_covariates",
     "padded_rows",
     "read_covariates",
 ]
 
-
-def read_covariates(
-    columns: Mapping[str, tuple[Column, Sequence[str] | None]], metadata: Metadata
-) -> tuple[Column, Metadata]:
-    """Covariates (row, covariate) as floats, codes where they are text, and metadata with their names and levels.
-
-    Parameters
-    ----------
-    columns : by name, each with the order of its levels, or None for that of the alphabet.
-    metadata : whose levels, where it has some, fix the codes.
-    """
-    if metadata.covariate_names is not None and metadata.covariate_names != tuple(columns):
-        raise ValueError(
-            f"metadata.covariate_names is {metadata.covariate_names}, and covariates are {tuple(columns)}: name them "
-            "alike, or leave them out of metadata"
-        )
-    known = metadata.covariate_levels or (None,) * len(columns)
-    parts, levels = [], []
-    for (name, (column, order)), own in zip(columns.items(), known, strict=True):
-        values, null = column
-        if values.dtype.kind in "mM":
-            raise TypeError(f"covariate {name!r} has dates or durations: make a column of its hour, or day")
-        own = own or order
-        if values[~null].dtype.kind == "U" or own is not None:
-            own = tuple(np.unique(values[~null].astype(str)).tolist()) if own is None else tuple(own)
-            codes = np.zeros(len(values))
-            codes[~null] = look_up(values[~null], own, f"covariate {name!r}", f"its levels {own}")
-            values = codes
-        parts.append((as_floats(values).astype(float), null))
-        levels.append(own)
-    values, null = (np.stack(each, axis=1) for each in zip(*parts, strict=True))
-    given: Any = {"covariate_names": tuple(columns), "covariate_levels": tuple(levels)}
-    return Column(values, null), dataclasses.replace(metadata, **given)
+Ordered = tuple[Column, Sequence[str] | None]
+"""Values of a covariate, and its levels in their own order, or None where these have none."""
 
 
-def listed(covariates: Any, lengths: np.ndarray, metadata: Metadata) -> tuple[Column, Metadata]:
-    """Covariates of lists with an entry per sequence, as `Trajectories.from_list` takes them."""
-    if not isinstance(covariates, Mapping):
-        arrays = [
-            np.asarray(read_entries(f"covariates[{number}]", each))
-            for number, each in enumerate(as_list("covariates", covariates))
-        ]
-        width = max((array.shape[-1] if array.ndim else 1 for array in arrays), default=1)
-        names = metadata.covariate_names or tuple(f"covariate_{number}" for number in range(width))
-        for number, array in enumerate(arrays):
-            if array.ndim not in (1, 2) or array.shape[-1] != len(names):
-                raise ValueError(
-                    f"covariates[{number}] has shape {array.shape}: give (time, {len(names)}), or ({len(names)},) "
-                    f"where they are constant; the covariates are {', '.join(names)}"
-                )
-        covariates = {name: [array[..., at] for array in arrays] for at, name in enumerate(names)}
-    columns = {}
-    for name, parts in covariates.items():
-        every = as_list(f"covariates[{name!r}]", parts, "one entry per sequence")
-        if len(every) != len(lengths):
+def covariate_columns(
+    columns: Columns, names: Iterable[ColumnName], time: ColumnName | None, dates: bool
+) -> dict[str, Ordered]:
+    """Covariates of a table by name, whose column of `time` may have `dates`."""
+    import pandas
+
+    found: dict[str, Ordered] = {}
+    for name in names:
+        columns.require(name)
+        if str(name) in found:
+            raise ValueError(f"covariates names {name!r} twice: name it once")
+        given = columns.table[name]
+        categories, levels = getattr(given, "array", given), None
+        if isinstance(categories, pandas.Categorical):
+            levels, null = tuple(map(str, categories.categories)), categories.codes < 0
+            read = Column(np.where(null, "", np.array([*levels, ""])[categories.codes]), null)
+        else:
+            order: Any = getattr(getattr(given, "dtype", None), "categories", None)
+            read = columns[name]
+            levels = tuple(order.to_list()) if hasattr(order, "to_list") else None  # of an Enum of polars
+        if read.null.shape != (columns.num_rows,):
             raise ValueError(
-                f"covariates[{name!r}] has {len(every)} entries, and there are {len(lengths)} sequences: give one each"
+                f"column {name!r} has {len(read.null)} entries for {columns.num_rows} rows: give one each"
             )
-        rows = []
-        for number, (part, length) in enumerate(zip(every, lengths.tolist(), strict=True)):
+        if (dates and name == time) or read.values.dtype.kind in "mM":
+            raise TypeError(
+                f"column {name!r} has dates or durations, which are no covariate: make a column of the hour, or the day"
+            )
+        found[str(name)] = read, levels
+    return found
+
+
+def listed_covariates(covariates: Any, lengths: np.ndarray, metadata: Metadata) -> dict[str, Ordered]:
+    """Covariates by name of lists with an entry per sequence, as ``Trajectories.from_list`` takes them.
+
+    `lengths` (sequence,) are numbers of rows.
+    """
+    if not isinstance(covariates, Mapping):
+        covariates = _by_name(covariates, lengths, metadata.covariate_names)
+    found: dict[str, Ordered] = {}
+    for name, given in covariates.items():
+        parts, rows = as_list(f"covariates[{name!r}]", given, "one entry per sequence"), []
+        _require_one_each(f"covariates[{name!r}]", parts, lengths)
+        for number, (part, length) in enumerate(zip(parts, lengths.tolist(), strict=True)):
             values = read_entries(f"covariates[{name!r}][{number}]", part)
             if values.ndim and values.shape != (length,):
                 raise ValueError(
-                    f"covariates[{name!r}][{number}] has shape {values.shape}, and the sequence has {length} frames: "
-                    "give one value per frame, or a single one"
+                    f"covariates[{name!r}][{number}] has shape {values.shape}, and the sequence {length} frames: give "
+                    "a value for each, or a single one"
                 )
             rows.append(np.broadcast_to(values, (length,)))
-        texts = {row.dtype.kind == "U" for row in rows if len(row)}
-        joined = (
-            np.concatenate([row.astype(object) for row in rows]) if len(texts) > 1 else np.concatenate(rows)
+        if str(name) in found:
+            raise ValueError(f"covariates names {name!r} twice: name it once")
+        if len({row.dtype.kind == "U" for row in rows if len(row)}) > 1:  # numbers and nulls stay beside text
+            rows = [row.astype(object) for row in rows]
+        found[str(name)] = read_column(np.concatenate(rows), f"covariates[{name!r}]"), None
+    return found
+
+
+def _by_name(
+    covariates: Any, lengths: np.ndarray, names: Sequence[str] | None
+) -> dict[str, list[np.ndarray]]:
+    """Arrays (time, covariate) or (covariate,) as lists of their columns, by name."""
+    arrays = [
+        read_entries(f"covariates[{number}]", part)
+        for number, part in enumerate(as_list("covariates", covariates))
+    ]
+    _require_one_each("covariates", arrays, lengths)
+    count = len(names) if names else arrays[0].shape[-1] if arrays[0].ndim else 1
+    for number, (array, length) in enumerate(zip(arrays, lengths.tolist(), strict=True)):
+        place = f"covariates[{number}] has shape {array.shape}"
+        if array.ndim not in (1, 2) or array.shape[-1] != count:
+            raise ValueError(
+                f"{place}: give (time, {count}), or ({count},) where they are constant, one of each of "
+                f"{', '.join(names or [f'the {count} of covariates[0]'])}"
+            )
+        if array.ndim == 2 and len(array) != length:
+            end = "end before the frames" if len(array) < length else "go on after the frames"
+            raise ValueError(f"{place}: the covariates {end}, of which sequence {number} has {length}")
+        if array.ndim == 1 and names is None and count == length:
+            raise ValueError(
+                f"{place}, one number per frame or {count} constant covariates: give (time, 1), or lists by name"
+            )
+    names = names or [f"covariate_{place}" for place in range(count)]
+    return {name: [array[..., place] for array in arrays] for place, name in enumerate(names)}
+
+
+def _require_one_each(name: str, parts: Sequence[Any], lengths: np.ndarray) -> None:
+    if len(parts) != len(lengths):
+        raise ValueError(f"{name} has {len(parts)} entries for {len(lengths)} sequences: give one for each")
+
+
+def read_covariates(
+    columns: Mapping[str, Ordered], metadata: Metadata, coded: Collection[str], row: Callable[[int], str]
+) -> tuple[Column, Metadata]:
+    """Covariates (row, covariate) as floats, codes of those with levels, and metadata with names and levels.
+
+    Levels are those of `metadata`, or those that columns have, or text and booleans in alphabetical order; `coded` are
+    fields whose numbers are codes. Messages call a row as `row` says.
+    """
+    names = tuple(columns)
+    if not names:
+        raise ValueError("covariates is empty: name at least one, or pass None")
+    if metadata.covariate_names not in (None, names):
+        raise ValueError(
+            f"metadata.covariate_names is {metadata.covariate_names}, and covariates has {names}: name them alike"
         )
-        columns[str(name)] = read_column(joined, f"covariates[{name!r}]"), None
-    return read_covariates(columns, metadata)
+    parts, found = [], []
+    for (name, (column, order)), stated in zip(
+        columns.items(), metadata.covariate_levels or (None,) * len(names), strict=True
+    ):
+        values, null = column
+        levels, known = stated or order, values[~null]
+        if levels is None and known.dtype.kind in "Ub":
+            levels = tuple(np.unique(known.astype(str)).tolist())
+            _refuse_numerals(name, levels)
+        numbers = np.zeros(len(values))
+        if levels is None or ("covariates" in coded and known.dtype.kind in "iuf"):
+            if values.dtype.kind in "mMU":
+                raise TypeError(
+                    f"covariate {name!r} has dtype {values.dtype}: pass numbers, text or booleans"
+                )
+            numbers[~null] = known.astype(float)
+            if not np.isfinite(numbers).all():
+                at = int((~np.isfinite(numbers)).argmax())
+                raise ValueError(f"covariate {name!r} is {numbers[at]} in {row(at)}: pass finite numbers")
+        else:
+            numbers[~null] = look_up(known, levels, f"covariate {name!r}", f"its levels {levels}")
+        parts.append((numbers, null))
+        found.append(levels)
+    given: Any = {"covariate_names": names, "covariate_levels": tuple(found)}
+    read = Column(*(np.stack(each, axis=1) for each in zip(*parts, strict=True)))
+    return read, dataclasses.replace(metadata, **given)
 
 
-def filled(
-    padded: Float[np.ndarray, "sequence time covariate"],
-    lengths: np.ndarray,
-    missing: str,
-    metadata: Metadata,
-    place: Callable[[int], str] = str,
-) -> Float[np.ndarray, "sequence time covariate"]:
-    """Covariates with what is missing (NaN) filled in, and 0 in padding.
+def _refuse_numerals(name: str, levels: Sequence[str]) -> None:
+    """Raise ValueError where text is likely numbers, with words or commas among them."""
+    numerals = [word for word in levels if is_number(word)]
+    words = [word for word in levels if word not in numerals]
+    hint = next((number_hint(word) for word in words if number_hint(word)), "")
+    if words and (numerals or hint):
+        came = f"{numerals[0]!r} and {words[0]!r}" if numerals else repr(words[0])
+        fix = ": make words nulls if it is a number, or a pandas Categorical if these are levels"
+        raise ValueError(f"covariate {name!r} has {came}{hint or fix}")
 
-    A covariate that is the same wherever a sequence has it is so in its other steps. Else ``"carry"`` takes the value
-    of the last step that has one, and before the first that of the first; ``"error"`` raises ValueError.
+
+def hold_covariates(
+    rows: FrameRows, missing: str, names: Sequence[str], place: Callable[[int], str]
+) -> FrameRows:
+    """The rows, each with all covariates: ``"carry"`` takes the last known of a sequence, before it the first known.
+
+    ``"error"`` does so where a covariate is constant in a sequence. It raises ValueError for others that are null or
+    whose frames have no row, and either for a sequence without any value.
     """
     require_one_of("missing_covariates", missing, ("error", "carry"))
-    inside = np.arange(padded.shape[1]) < lengths[:, None]
-    padded = np.where(inside[..., None], padded, 0)
-    gaps = np.isnan(padded)
-    if not gaps.any():
-        return padded
-    for number, name in enumerate(metadata.covariate_names or ()):
-        for row in np.flatnonzero(gaps[..., number].any(axis=1)):
-            length = int(lengths[row])
-            values = padded[row, :length, number]
-            known = np.flatnonzero(~np.isnan(values))
-            at = int(np.isnan(values).argmax())
-            if not len(known):
-                raise ValueError(f"covariate {name!r} of sequence {place(int(row))} has no value at all")
-            if missing == "error" and (values[known] != values[known[0]]).any():
-                raise ValueError(
-                    f"covariate {name!r} of sequence {place(int(row))} has no value at step {at}: fill it in, or pass "
-                    'missing_covariates="carry" to take the last one before it'
-                )
-            before = np.searchsorted(known, np.arange(length), side="right") - 1
-            padded[row, :length, number] = values[known[np.maximum(before, 0)]]
-    return padded
+    if rows.covariates is None or not len(rows.sequence):
+        return rows
+    number, count = np.arange(len(rows.sequence)), len(rows.sequence)
+    is_first = np.diff(rows.sequence, prepend=-1) != 0
+    first = np.flatnonzero(is_first)[np.cumsum(is_first) - 1]
+    skipped, found = held_frames(rows) > 1, []
+    for name, values, null in zip(names, rows.covariates.values.T, rows.covariates.null.T, strict=True):
+        before = np.maximum.accumulate(np.where(null, -1, number))
+        after = np.minimum.accumulate(np.where(null, count, number)[::-1])[::-1]
+        source = np.where(before >= first, before, after)
+        own = np.append(rows.sequence, -1)[source] == rows.sequence
+        said = f"covariate {name!r} of sequence {{}} has no value"
+        if not own.all():
+            raise ValueError(
+                f"{said.format(place(int(rows.sequence[own.argmin()])))} at all: fill it in, or leave the sequence out"
+            )
+        held = values[source]
+        varies = np.zeros(len(rows.lengths), bool)
+        varies[rows.sequence[held != held[first]]] = True
+        lacking = (null | skipped) & varies[rows.sequence]
+        if missing == "error" and lacking.any():
+            at = int(lacking.argmax())
+            begins = is_first[at] and rows.frame[at] > 0
+            step = (
+                rows.when(at) if null[at] else f"step {0 if begins else rows.frame[at] + 1}, which has no row"
+            )
+            raise ValueError(
+                f"{said.format(place(int(rows.sequence[at])))} at {step}: fill it in, or pass "
+                'missing_covariates="carry" to take the last known one'
+            )
+        found.append(held)
+    return rows._replace(covariates=Column(np.stack(found, axis=1), np.zeros((count, len(found)), bool)))
 
 
 def check_covariates(data: Any) -> None:
-    """Raise ValueError unless the covariates of concrete data are finite, with known levels, within every length."""
-    metadata, values = data.metadata, np.asarray(data.covariates)
-    inside = valid_steps(data)[..., None]
-    fix = "give a finite number in every step within a length, observed or not"
-    require(~inside | np.isfinite(values), "covariates", values, "is not finite", fix)
-    for number, (name, levels) in enumerate(
-        zip(metadata.covariate_names or (), metadata.covariate_levels or (), strict=False)
-    ):
-        if levels is not None:
-            codes = values[..., number]
-            good = (codes >= 0) & (codes < len(levels)) & (codes == np.floor(codes))
-            fix = f"{name!r} has {len(levels)} levels, numbered from 0"
-            require(~inside[..., 0] | good, f"covariates[..., {number}]", codes, "is no level", fix)
+    """Raise ValueError unless covariates of concrete data are finite, and codes those of levels, within each length."""
+    values, inside = np.asarray(data.covariates), np.asarray(valid_steps(data))
+    levels = data.metadata.covariate_levels or (None,) * values.shape[2]
+    for place, own in enumerate(levels):
+        column = values[..., place]
+        good, fix = np.isfinite(column), "give finite numbers for all frames, those that are not observed too"
+        if own is not None:
+            good = good & np.isin(column, np.arange(len(own)))
+            fix = f"number its levels {own} from 0"
+        if (inside & ~good).any():
+            row, step = np.argwhere(inside & ~good)[0].tolist()
+            name = (data.metadata.covariate_names or range(place + 1))[place]
+            raise ValueError(
+                f"covariate {name!r} of sequence {row}, frame {step} is {column[row, step]}: {fix}"
+            )
+    require_representable("covariates", values, where=inside[..., None])
 
 
-def covariate_frame(data: Any) -> Any:
-    """A ``pandas.DataFrame`` of the covariates, one row per step within a length, sequence by sequence."""
+def covariate_frame(data: Any, steps: Bool[np.ndarray, "sequence time"] | None = None) -> Any:
+    """See ``Trajectories.covariate_frame``; of these `steps`, if given."""
     import pandas
 
     if data.covariates is None:
-        raise ValueError("data.covariates is None: pass covariates= when the data are read")
-    rows = np.asarray(data.covariates)[np.asarray(valid_steps(data))]
-    names = data.metadata.covariate_names
-    levels = data.metadata.covariate_levels or (None,) * len(names)
-    columns = {}
-    for number, (name, own) in enumerate(zip(names, levels, strict=True)):
-        values = rows[:, number]
-        columns[name] = (
-            values if own is None else pandas.Categorical.from_codes(values.astype(int), list(own))
-        )
+        raise ValueError("data.covariates is None: name them when the data are read, by covariates=")
+    rows = np.asarray(data.covariates)[np.asarray(valid_steps(data)) if steps is None else steps]
+    names = data.metadata.covariate_names or [f"covariate_{place}" for place in range(rows.shape[1])]
+    columns = dict(zip(names, rows.T, strict=True))
+    for name, levels in zip(names, data.metadata.covariate_levels or (), strict=False):
+        if levels is not None:
+            columns[name] = pandas.Categorical.from_codes(columns[name].astype(int), list(levels))
     return pandas.DataFrame(columns)
 
 
 def padded_rows(
-    data: Any, rows: Float[np.ndarray, "row column"]
-) -> Float[np.ndarray, "sequence time column"]:
-    """Rows of :func:`covariate_frame`, or others of the same steps, in the place of their steps; 0 in padding."""
-    inside = np.asarray(valid_steps(data))
+    data: Any, rows: Shaped[np.ndarray, "row column"]
+) -> Shaped[np.ndarray, "sequence time column"]:
+    """Rows (row, column), one per step as of ``data.covariate_frame()``, in the place of their steps; 0 in padding."""
+    inside, rows = np.asarray(valid_steps(data)), np.asarray(rows)
+    if rows.ndim != 2 or len(rows) != inside.sum():
+        raise ValueError(
+            f"rows has shape {rows.shape}, and the data {inside.sum()} steps: give (row, column) of these"
+        )
     padded = np.zeros((*inside.shape, rows.shape[1]), rows.dtype)
     padded[inside] = rows
     return padded
-
-
-def covariate_columns(columns: Any, names: Iterable[Any]) -> dict[str, tuple[Column, Sequence[str] | None]]:
-    """Columns of a table by name, with the order of the levels of those that are categories."""
-    found: dict[str, tuple[Column, Sequence[str] | None]] = {}
-    for name in names:
-        if str(name) in found:
-            raise ValueError(f"covariates names {name!r} twice: name it once")
-        column = columns[name]
-        kind = getattr(columns.table[name], "dtype", None)
-        levels = getattr(kind, "categories", None)
-        if levels is not None and hasattr(levels, "tolist"):
-            kept = tuple(map(str, levels.tolist()))
-            column = Column(np.where(column.null, "", column.values.astype(str)), column.null)
-            found[str(name)] = column, kept
-        else:
-            found[str(name)] = column, None
-    return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,15 +29,16 @@ def describe_data(data: Any, in_words: Callable[[Any], list[str]]) -> str:
     return "\n".join(rows)
 
 
-def features_in_words(metadata: Metadata) -> list[str]:
-    """Names of the features with their units, where there are names."""
-    names, units = metadata.feature_names or (), metadata.feature_units or ()
+def features_in_words(metadata: Metadata, axis: str = "feature") -> list[str]:
+    """Names of the features, or covariates, with their units, where there are names."""
+    names: Sequence[str] = getattr(metadata, f"{axis}_names") or ()
+    units: Sequence[str] = getattr(metadata, f"{axis}_units") or ()
     if len(names) > 1 and len({*units}) == 1 and units[0]:
-        return [f"features {few_names(names)}, all in {units[0]}"]
+        return [f"{axis}s {few_names(names)}, all in {units[0]}"]
     features = [
         f"{name} ({unit})" if unit else name for name, unit in zip(names, units, strict=False)
     ] or names
-    return [f"features {few_names(features)}"] if features else []
+    return [f"{axis}s {few_names(features)}"] if features else []
 
 
 def trajectories_in_words(data: Any) -> list[str]:
@@ -57,7 +58,7 @@ def trajectories_in_words(data: Any) -> list[str]:
         first, last = known.dt.tz_convert(metadata.time_zone or "UTC")
         form = "%B %Y" if (last - first).days > 2 else "%B %Y %H:%M"
         parts.append(f"from {first.day} {first.strftime(form)} to {last.day} {last.strftime(form)}")
-    return parts + features_in_words(metadata)
+    return parts + features_in_words(metadata) + features_in_words(metadata, "covariate")
 
 
 def with_spaces(number: Any) -> str:

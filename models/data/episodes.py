@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ethogram.models.arguments import as_list, read_array, require_flag, require_one_of
-from ethogram.models.data.covariates import filled, listed
+from ethogram.models.data.covariates import hold_covariates, listed_covariates, read_covariates
 from ethogram.models.data.labels import coded_fields
 from ethogram.models.data.metadata import Metadata, read_metadata
 from ethogram.models.data.padding import (
@@ -69,7 +69,13 @@ def read_list(
     first = (np.cumsum(lengths) - lengths).astype(number)
     rank: np.ndarray = np.arange(len(sequence), dtype=number)
     rank -= np.repeat(first, lengths)
-    frame, times = rank, None
+    frame, times, moving = rank, None, None
+    metadata, coded = read_metadata(metadata), coded_fields(codes)
+    if covariates is not None:
+        listed = listed_covariates(covariates, lengths, metadata)
+        moving, metadata = read_covariates(
+            listed, metadata, coded, lambda row: f"sequence {sequence[row]}, frame {rank[row]}"
+        )
     if time is not None:
         entries = np.empty(lengths.sum(), object)
         entries[:] = [entry for part in clock for entry in part]
@@ -77,7 +83,7 @@ def read_list(
         clocks = clocks_of(columns.get("group"), len(lengths), "group")
         sorted_rows = SortedRows(lambda row: f"time[{sequence[row]}][{rank[row]}]", sequence, str, clocks)
         frame = frame_numbers(times.values, step, sorted_rows, "time", snap)
-        metadata = with_time_metadata(read_metadata(metadata), times, step, sequence)
+        metadata = with_time_metadata(metadata, times, step, sequence)
         last = np.cumsum(lengths)[lengths > 0] - 1
         lengths[lengths > 0] = frame[last] + 1
     elif step is not None or snap is not False:
@@ -97,11 +103,8 @@ def read_list(
         times=None if times is None else times.values,
         covariates=moving,
     )
-    padded = pad_rows(rows, columns, missing, metadata, coded=coded_fields(codes))
-    if moving is not None:
-        values, metadata = padded["covariates"], padded["metadata"]
-        padded["covariates"] = filled(values, padded["lengths"], missing_covariates, metadata)
-    return padded
+    rows = hold_covariates(rows, missing_covariates, metadata.covariate_names or (), str)
+    return pad_rows(rows, columns, missing, metadata, coded=coded)
 
 
 def read_episodes(

@@ -67,10 +67,10 @@ def look_up(
 def coded_fields(codes: bool | str | Iterable[str]) -> tuple[str, ...]:
     """Fields whose integers are numbers of entries, also where a vocabulary names these: of ``codes=``."""
     if isinstance(codes, bool):
-        return tuple(VOCABULARIES) if codes else ()
+        return (*VOCABULARIES, "covariates") if codes else ()
     fields = [codes] if isinstance(codes, str) else as_list("codes", codes, "fields such as 'actions'")
     for field in fields:
-        require_one_of("codes", field, VOCABULARIES)
+        require_one_of("codes", field, (*VOCABULARIES, "covariates"))
     return tuple(fields)
 
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -15,6 +15,7 @@ __all__ = [
     "SEQUENCE_LABELS",
     "STEP_FIELDS",
     "STEP_LABELS",
+    "TABLES",
     "ColumnName",
     "Metadata",
     "read_metadata",
@@ -27,6 +28,9 @@ STEP_LABELS = {"states": "state_names", "actions": "action_names"}
 SEQUENCE_LABELS = {"agent": "agent_names", "group": "group_names", "subject": "subject_names"}
 STEP_FIELDS = ("observations", "states", "actions", "observed", "stay", "times", "covariates")
 ARRAY_FIELDS = (*STEP_FIELDS[:3], "lengths", "observed", *SEQUENCE_LABELS, "stay", "times", "covariates")
+
+# Fields of steps with a third axis, and its name.
+TABLES = {"observations": "feature", "covariates": "covariate"}
 
 
 def _names(value: Any, field: str) -> tuple[str, ...] | None:
@@ -41,6 +45,23 @@ def _names(value: Any, field: str) -> tuple[str, ...] | None:
         twice = Counter(names).most_common(1)[0][0]
         raise ValueError(f"metadata.{field} must be unique; {twice!r} appears twice")
     return names or None
+
+
+def _levels(value: Any, names: Sequence[str] | None) -> tuple[tuple[str, ...] | None, ...] | None:
+    """Levels of covariates, one entry each; without any, all are numbers."""
+    if value is None:
+        return None if names is None else (None,) * len(names)
+    if isinstance(value, str | Mapping) or not isinstance(value, Iterable):
+        raise TypeError(
+            f"metadata.covariate_levels is {value!r}: give a list with None, or levels, of each covariate"
+        )
+    levels = tuple(_names(each, f"covariate_levels[{place}]") for place, each in enumerate(value))
+    if len(levels) != len(names or ()):
+        raise ValueError(
+            f"metadata.covariate_levels has {len(levels)} entries for the covariate_names {names}: give one each, None "
+            "for a number"
+        )
+    return levels or None
 
 
 def read_metadata(metadata: Any) -> "Metadata":
@@ -90,12 +111,10 @@ class Metadata:
     covariate_levels: Sequence[Sequence[str] | None] | None = None
 
     def __post_init__(self) -> None:
-        own = ("feature_names", "feature_units", "covariate_names", "covariate_units")
-        for field in (*own, *STEP_LABELS.values(), *SEQUENCE_LABELS.values()):
+        columns = [f"{axis}_{part}" for axis in TABLES.values() for part in ("names", "units")]
+        for field in (*columns, *STEP_LABELS.values(), *SEQUENCE_LABELS.values()):
             object.__setattr__(self, field, _names(getattr(self, field), field))
-        if self.covariate_levels is not None:
-            levels = tuple(each and _names(each, "covariate_levels") for each in self.covariate_levels)
-            object.__setattr__(self, "covariate_levels", levels)
+        object.__setattr__(self, "covariate_levels", _levels(self.covariate_levels, self.covariate_names))
         for field in ("time_unit", "name", "time_kind", "time_zone"):
             value = getattr(self, field)
             if not isinstance(value, str | None):

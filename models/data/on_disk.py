@@ -123,7 +123,7 @@ def _write_header(file: IO[bytes], dtype: np.dtype, shape: list[int]) -> None:
 
 def _layout(part: Any, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
     """What the parts of a folder have in common."""
-    names = (*(STEP_LABELS | SEQUENCE_LABELS).values(), "name")
+    names = (*(STEP_LABELS | SEQUENCE_LABELS).values(), "covariate_levels", "name")
     dtypes = {f"{name}.dtype": str(array.dtype) for name, array in arrays.items()}
     return form(part) | {f"metadata.{name}": getattr(part.metadata, name) for name in names} | dtypes
 

@@ -19,6 +19,7 @@ __all__ = [
     "Column",
     "FrameRows",
     "as_floats",
+    "held_frames",
     "is_nan",
     "pad_rows",
     "plain_times",
@@ -162,6 +163,9 @@ def pad_rows(
     if rows.observations is not None:
         cells = (*shape, rows.observations.values.shape[1])
         require_room("observations", cells, np.float64, "read fewer sequences at a time")
+    if rows.covariates is not None:
+        cells = (*shape, rows.covariates.values.shape[1])
+        require_room("covariates", cells, np.float64, "read fewer sequences at a time")
 
     has_row = np.zeros(shape, dtype=bool)
     has_row[rows.sequence, rows.frame] = True
@@ -173,6 +177,12 @@ def pad_rows(
         for feature in np.ndindex(values.shape[1:]):  # a mask of all axes is not made into indices
             padded[(..., *feature)][has_row] = values[(slice(None), *feature)]
         return padded
+
+    covariates = None
+    if rows.covariates is not None:
+        covariates = np.zeros((*shape, rows.covariates.values.shape[1]))
+        inside = np.arange(num_steps) < rows.lengths[:, None]
+        covariates[inside] = np.repeat(rows.covariates.values, held_frames(rows), axis=0)
 
     codes: dict[str, np.ndarray] = {}
     for field, column in (rows.steps | labels).items():
@@ -203,10 +213,18 @@ def pad_rows(
         "observed": observed,
         "metadata": metadata,
         "times": None if rows.times is None else scatter(*plain_times(rows.times)),
-        "covariates": None if rows.covariates is None else scatter(rows.covariates.values, np.nan),
+        "covariates": covariates,
         **steps,
         **{field: codes.get(field) for field in SEQUENCE_LABELS},
     }
+
+
+def held_frames(rows: FrameRows) -> np.ndarray:
+    """Frames (row,) from a row to the one before the next of its sequence; of the first row those before it too."""
+    is_first = np.diff(rows.sequence, prepend=-1) != 0
+    is_last = np.roll(is_first, -1)
+    end = np.where(is_last, rows.lengths[rows.sequence], np.roll(rows.frame, -1))
+    return end - np.where(is_first, 0, rows.frame)
 
 
 def plain_times(times: np.ndarray) -> tuple[np.ndarray, float | int]:
@@ -250,8 +268,8 @@ def _mark_missing(
     return values, recorded
 
 
-def as_floats(values: np.ndarray) -> np.ndarray:
-    """Observations as floats, which have NaN for what is missing; a TypeError unless they are numbers or nulls."""
+def as_floats(values: np.ndarray, name: str = "observations") -> np.ndarray:
+    """Values as floats, which have NaN for what is missing; a TypeError unless they are numbers or nulls."""
     if values.dtype == object:
         import pandas
 
@@ -260,14 +278,12 @@ def as_floats(values: np.ndarray) -> np.ndarray:
             try:
                 return np.where(null, np.nan, values).astype(float)
             except OverflowError:
-                raise ValueError(
-                    "observations has an integer of more than 308 digits: pass numbers"
-                ) from None
+                raise ValueError(f"{name} has an integer of more than 308 digits: pass numbers") from None
     if values.dtype.kind in "biu" or values.dtype == np.longdouble:
         return values.astype(float)
     if jnp.issubdtype(values.dtype, jnp.floating):
         return values
-    raise TypeError(f"observations has dtype {values.dtype}: pass numbers")
+    raise TypeError(f"{name} has dtype {values.dtype}: pass numbers")
 
 
 def _codes(column: Column, field: str, metadata: Metadata, coded: bool) -> tuple[np.ndarray, Metadata]:

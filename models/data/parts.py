@@ -39,7 +39,8 @@ DELAY = 2.0
 
 def numbers_of(data: Any) -> int:
     """Numbers of a sequence, with its padding."""
-    return data.observed.shape[1] * (1 if data.observations is None else data.observations.shape[2])
+    columns = sum(table.shape[2] for table in (data.observations, data.covariates) if table is not None)
+    return data.observed.shape[1] * max(columns, 1)
 
 
 def is_large(data: Any) -> bool:

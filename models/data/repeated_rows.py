@@ -38,23 +38,34 @@ def merge_rows(rows: FrameRows, how: str, metadata: Metadata, place: Callable[[i
             averaged = np.bincount(number, values) / np.maximum(np.bincount(number, known), 1)
         return Column(averaged, np.bincount(number, known) == 0)
 
+    levels, labels = metadata.covariate_levels or (), dict(rows.steps)
+    if rows.covariates is not None:
+        columns = map(Column, rows.covariates.values.T, rows.covariates.null.T)
+        for name, own, column in zip(metadata.covariate_names or (), levels, columns, strict=True):
+            if own is not None:
+                text = np.array(own)[column.values.astype(int)]
+                labels[f"values of covariate {name!r}"] = Column(text, column.null)
     steps = {field: first_known(column) for field, column in rows.steps.items()}
-    for field, column in rows.steps.items() if how == "mean" else ():
-        differs = (column.values != steps[field].values[number]) & ~column.null
+    for field, column in labels.items() if how == "mean" else ():
+        known = first_known(column).values
+        differs = (column.values != known[number]) & ~column.null
         if differs.any():
             row = int(differs.argmax())
             raise ValueError(
-                f"{field} of sequence {place(int(rows.sequence[row]))} are {steps[field].values[number[row]]} and "
+                f"{field} of sequence {place(int(rows.sequence[row]))} are {known[number[row]]} and "
                 f'{column.values[row]} at once, in frame {rows.frame[row]}: pass duplicates="first", or correct them'
             )
-    observations = rows.observations
-    if observations is not None:
-        columns = map(Column, observations.values.T, observations.null.T)
-        of_feature = [
-            mean(column, period_of(metadata, feature)) if how == "mean" else first_known(column)
-            for feature, column in enumerate(columns)
+
+    def merged(table: Column | None, period: Callable[[int], float | None]) -> Column | None:
+        """The columns of a table, averaged where they have a period, which may be infinite."""
+        if table is None:
+            return None
+        columns = [
+            first_known(column) if how == "first" or (own := period(place)) is None else mean(column, own)
+            for place, column in enumerate(map(Column, table.values.T, table.null.T))
         ]
-        observations = Column(*(np.stack(parts, axis=1) for parts in zip(*of_feature, strict=True)))
+        return Column(*(np.stack(parts, axis=1) for parts in zip(*columns, strict=True)))
+
     count, among = int((~is_first).sum()), len(np.unique(rows.sequence[~is_first]))
     warn_user(
         f'duplicates="{how}": {count} rows in {among} sequences were '
@@ -64,8 +75,8 @@ def merge_rows(rows: FrameRows, how: str, metadata: Metadata, place: Callable[[i
     return rows._replace(
         sequence=rows.sequence[first],
         frame=rows.frame[first],
-        observations=observations,
-        covariates=None if rows.covariates is None else rows.covariates.take(first),
+        observations=merged(rows.observations, lambda feature: period_of(metadata, feature)),
+        covariates=merged(rows.covariates, lambda place: np.inf if levels[place] is None else None),
         steps=steps,
         times=times,
     )

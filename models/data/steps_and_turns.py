@@ -47,7 +47,7 @@ def step_and_turn(
     Returns
     -------
     Trajectories
-        With lengths one less, and the labels, times, states and actions of the frames that steps begin in.
+        With lengths one less, and the labels, times, states, actions and covariates of the frames that steps begin in.
 
     References
     ----------
@@ -118,7 +118,11 @@ def step_and_turn(
     lengths = np.maximum(np.asarray(positions.lengths) - 1, 0)
     observed &= np.arange(observed.shape[1]) < lengths[:, None]
     warn_of_unobserved(observed, positions.agent, positions.metadata.agent_names)
-    return first_steps(positions, observed.shape[1])._replace(
+    left = first_steps(positions, observed.shape[1])
+    if left.covariates is not None:
+        inside = np.arange(observed.shape[1]) < lengths[:, None]
+        left = left._replace(covariates=np.where(inside[..., None], left.covariates, 0))
+    return left._replace(
         observations=found,
         lengths=lengths.astype(np.asarray(positions.lengths).dtype),
         observed=observed,

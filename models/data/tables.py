@@ -9,7 +9,7 @@ import numpy as np
 
 from ethogram.models.arguments import require_one_of, warn_user
 from ethogram.models.data.columns import Columns, as_names, label_columns, number_groups
-from ethogram.models.data.covariates import covariate_columns, filled, read_covariates
+from ethogram.models.data.covariates import covariate_columns, hold_covariates, read_covariates
 from ethogram.models.data.file_names import NameRule
 from ethogram.models.data.labels import VOCABULARIES, coded_fields
 from ethogram.models.data.metadata import ColumnName, Metadata, read_metadata
@@ -71,6 +71,9 @@ def read_table(
         for field, column in {**steps, **labels}.items()
         if field in VOCABULARIES
     ]
+    covariate_names = as_names(covariates)
+    own_levels = zip(covariate_names, metadata.covariate_levels or (), strict=False)
+    named += [(column, levels) for column, levels in own_levels if levels is not None]
     columns = Columns(table, label_columns(as_names(sequence), named, feature_names), text, rules)
     if feature_names and metadata.feature_names is None:
         metadata = dataclasses.replace(metadata, feature_names=tuple(map(str, feature_names)))
@@ -100,6 +103,11 @@ def read_table(
         read = columns.times(time, day_first)
         if columns.several_files:  # in whatever order the files were named
             order = np.lexsort((read.values, number)).astype(number.dtype)
+    moving = None
+    if covariates is not None:
+        dates = time is not None and read.values.dtype.kind in "mM"
+        own = covariate_columns(columns, covariate_names, time, dates)
+        moving, metadata = read_covariates(own, metadata, coded, called or columns.row)
     by_sequence = number[order]
     rank = np.arange(len(order), dtype=order.dtype)
     is_first = np.diff(by_sequence, prepend=-1) != 0
@@ -127,9 +135,10 @@ def read_table(
         observations=columns.features(feature_names, order) if feature_names else None,
         steps=marks,
         times=None if times is None else times.values,
-        covariates=moving,
+        covariates=None if moving is None else moving.take(order),
     )
     given = merge_rows(given, duplicates, metadata, place)
+    given = hold_covariates(given, missing_covariates, metadata.covariate_names or (), place)
     if max_speed is not None:
         if given.observations is None:
             raise ValueError(f"max_speed is {max_speed!r} without features: name those of positions")

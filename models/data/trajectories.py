@@ -411,8 +411,12 @@ class Trajectories(NamedTuple):
         return write_dataset(check(self))
 
     def covariate_frame(self) -> Any:
-        """A ``pandas.DataFrame`` of the covariates, with one row per step within a length, observed or not."""
-        return covariate_frame(self)
+        """A ``pandas.DataFrame`` with one row per step within a length, in order of sequence and time, observed or not.
+
+        Columns are the covariates by name, as numbers, or as categories of all their levels. Rows of such a table go
+        back to their steps by ``padded_rows(data, rows)`` of `ethogram.models.data`.
+        """
+        return covariate_frame(check(self))
 
     def to_table(self) -> Any:
         """A ``pandas.DataFrame`` with one row per observed frame, at the times that were given.

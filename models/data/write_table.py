@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from ethogram.models.data.covariates import covariate_frame
 from ethogram.models.data.metadata import SEQUENCE_LABELS, STEP_LABELS, Metadata
 from ethogram.models.data.times import write_times
 
@@ -43,9 +44,7 @@ def write_table(data: Any) -> Any:
         names = metadata.feature_names or [f"feature_{number}" for number in range(values.shape[1])]
         for number, name in enumerate(names):
             columns[name if name not in columns else f"feature_{name}"] = values[:, number]
-    for number, name in enumerate(metadata.covariate_names or ()):
-        values = np.asarray(data.covariates)[recorded][:, number]
-        levels = (metadata.covariate_levels or {number: None})[number]
-        own = values if levels is None else np.array(levels, object)[values.astype(int)]
+    for name, values in () if data.covariates is None else covariate_frame(data, recorded).items():
+        own = values if values.dtype.kind == "f" else values.astype(object)
         columns[name if name not in columns else f"covariate_{name}"] = own
     return pandas.DataFrame(columns)

@@ -51,8 +51,8 @@ def read_dataset(
             f"dataset has no observations, states or actions: it has {sorted(map(str, dataset))}; rename one of "
             "them, or name variables by features="
         )
-    if "observations" in parts:
-        parts["observations"] = as_floats(parts["observations"])
+    for field in TABLES.keys() & parts.keys():
+        parts[field] = as_floats(parts[field], field)
     for field in STEP_LABELS.keys() & parts.keys():
         names = (
             f"make them numbers of names in a coordinate {STEP_LABELS[field]}, with -1 for what is missing"
@@ -91,33 +91,26 @@ def read_dataset(
 def metadata_variables(metadata: Metadata) -> tuple[dict[str, Any], dict[str, Any]]:
     """Coordinates and attributes, as ``xarray.Dataset`` takes them, that :func:`read_metadata` reads."""
     coords: dict[str, Any] = {}
-    for field in ("feature_names", "feature_units", *VOCABULARIES):
+    columns = {f"{dim}_{part}": dim for dim in TABLES.values() for part in ("names", "units")}
+    for field, dim in (columns | dict(zip(VOCABULARIES, VOCABULARIES, strict=True))).items():
         if (names := getattr(metadata, field)) is not None:
-            dim = "feature" if field.startswith("feature") else field
-            coords[dim if field == "feature_names" else field] = (dim, list(names))
-    if metadata.covariate_names is not None:
-        coords["covariate"] = ("covariate", list(metadata.covariate_names))
-        if metadata.covariate_units is not None:
-            coords["covariate_units"] = ("covariate", list(metadata.covariate_units))
-        if metadata.covariate_levels is not None:  # as text, which netCDF keeps
-            levels = [json.dumps(each) for each in metadata.covariate_levels]
-            coords["covariate_levels"] = ("covariate", levels)
+            coords[dim if field == f"{dim}_names" else field] = (dim, list(names))
+    if metadata.covariate_levels is not None:  # as text, which netCDF keeps
+        coords["covariate_levels"] = ("covariate", list(map(json.dumps, metadata.covariate_levels)))
     attributes = {field: getattr(metadata, field) for field in ATTRIBUTES}
     return coords, {field: value for field, value in attributes.items() if value is not None}
 
 
 def read_metadata(dataset: Any) -> Metadata:
     """Metadata of a Dataset; numeric coordinates of ``feature`` are not names."""
-    fields = ("feature_units", *VOCABULARIES)
+    own = ("covariate_units", "covariate_levels") if "covariates" in dataset else ()
+    fields = ("feature_units", *own, *VOCABULARIES)
     names = {field: dataset[field].values.tolist() for field in fields if field in dataset}
-    if "feature" in dataset.coords and dataset["feature"].dtype.kind in "OUT":
-        names["feature_names"] = dataset["feature"].values.tolist()
-    if "covariate" in dataset.coords:
-        names["covariate_names"] = dataset["covariate"].values.tolist()
-        if "covariate_units" in dataset:
-            names["covariate_units"] = dataset["covariate_units"].values.tolist()
-        if "covariate_levels" in dataset:
-            names["covariate_levels"] = [json.loads(str(each)) for each in dataset["covariate_levels"].values]
+    for dim in ("feature", "covariate") if own else ("feature",):
+        if dim in dataset.coords and dataset[dim].dtype.kind in "OUT":
+            names[f"{dim}_names"] = dataset[dim].values.tolist()
+    if "covariate_levels" in names:
+        names["covariate_levels"] = [json.loads(each) for each in names["covariate_levels"]]
     names |= {field: dataset.attrs[field] for field in ATTRIBUTES if field in dataset.attrs}
     return Metadata(**names)
 
@@ -133,7 +126,11 @@ def _values(variable: Any, field: str) -> np.ndarray:
         lacking = [dim for dim in _dims(field) if dim not in variable.dims]
         extra = [dim for dim in variable.dims if dim not in _dims(field)]
         arguments = {"sequence": "sequence", "time": "time", "feature": "features"}
-        given = ", ".join(f"{arguments[dim]}={name!r}" for dim, name in zip(lacking, extra, strict=False))
+        given = ", ".join(
+            f"{arguments[dim]}={name!r}"
+            for dim, name in zip(lacking, extra, strict=False)
+            if dim in arguments
+        )
         fix = f"pass {given}, or " if given else ""
         raise ValueError(f"{field} has dims {variable.dims}, not {_dims(field)}: {fix}rename or expand them")
     return variable.transpose(*_dims(field)).values

@@ -64,7 +64,7 @@ def test_integers_of_lists_and_episodes_are_names_too():
     below = Trajectories.from_list(actions=[[-1, 1]], metadata=Metadata(action_names=["1", "-1"]))
     assert below.actions.tolist() == [[1, 0]]
     with pytest.raises(
-        ValueError, match="codes must be 'states', 'actions', 'agent', 'group' or 'subject', not 'x'"
+        ValueError, match=r"codes must be 'states', 'actions', .* 'subject' or 'covariates', not 'x'"
     ):
         Trajectories.from_list(actions=[[1]], codes="x")
 
