@@ -116,7 +116,7 @@ def plan_steps(
     problem: Problem, data: Trajectories, key: Array, batch_size: int | None, step_size: Any
 ) -> StochasticSteps:
     """Steps of a fit; a ValueError for a batch of more groups than the data have."""
-    bare = data._replace(observations=None, states=None, actions=None, stay=None, times=None, covariates=None)
+    bare = data._replace(observations=None, states=None, actions=None, stay=None, times=None)
     layout = group_layout(in_group_order(bare), 0.999 if is_small(problem.model, data) else MAX_WASTE)
     everything, empty, calls, reader = None, data.num_sequences, BLOCK, None
     if batch_size is not None:

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from ethogram.models.conjugate_model import Exportable
-from ethogram.models.data.checks import TABLES
 from ethogram.models.data.metadata import STEP_FIELDS
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.data.xarray_dataset import metadata_variables
@@ -133,7 +132,7 @@ class Layout:
 
     def _dims(self, name: str, num_axes: int) -> tuple[str, ...]:
         if self.data is not None and name in Trajectories._fields and name not in self.dims:
-            step = ("sequence", "time", TABLES[name]) if name in TABLES else ("sequence", "time")
+            step = ("sequence", "time", "feature") if name == "observations" else ("sequence", "time")
             expected: Sequence[str] = step if name in STEP_FIELDS else ("sequence",)
             if len(expected) == num_axes:
                 return tuple(expected)

@@ -14,9 +14,6 @@ from ethogram.models.data.selection import valid_steps
 
 __all__ = ["check", "check_arrays", "check_form", "is_readable"]
 
-TABLES = {"observations": "feature", "covariates": "covariate"}
-"""Fields with a third axis, and its name."""
-
 
 def check(data: Any) -> Any:
     """The data themselves, once their shapes, lengths, labels and values are valid.

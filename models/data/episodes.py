@@ -60,10 +60,6 @@ def read_list(
     clock = [as_list(f"time[{number}]", part, "one time per frame") for number, part in enumerate(clock)]
     lengths = _common_lengths(counts if time is None else counts | {"time": np.array([*map(len, clock)])})
     columns = {field: read_column(part, field) for field, part in labels.items() if part is not None}
-    moving = None
-    if covariates is not None:
-        moving, metadata = listed(covariates, lengths, read_metadata(metadata))
-        moving = moving._replace(values=np.where(moving.null, np.nan, moving.values))
     number = np.int32 if lengths.sum() < 2**31 else np.int64
     sequence = np.repeat(np.arange(len(lengths), dtype=number), lengths)
     first = (np.cumsum(lengths) - lengths).astype(number)

@@ -123,11 +123,6 @@ def read_table(
         metadata = with_time_metadata(metadata, times, step, by_sequence)
     elif snap is not False:
         raise ValueError(f"snap is {snap!r} without time: name the column of times")
-    moving = None
-    if names := as_names(covariates):
-        read_in, metadata = read_covariates(covariate_columns(columns, names), metadata)
-        values = np.where(read_in.null, np.nan, read_in.values)[order]
-        moving = Column(values, read_in.null[order])
     given = FrameRows(
         sequence=by_sequence,
         frame=frame,
@@ -147,8 +142,4 @@ def read_table(
         given = given._replace(removed=removed)
         if warning:
             warn_user(warning)
-    padded = pad_rows(given, constants, missing, metadata, place, coded)
-    if given.covariates is not None:
-        values, lengths = padded["covariates"], padded["lengths"]
-        padded["covariates"] = filled(values, lengths, missing_covariates, padded["metadata"], place)
-    return padded
+    return pad_rows(given, constants, missing, metadata, place, coded)

@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from ethogram.models.arguments import require_integer, require_number, require_one_of, warn_user
-from ethogram.models.data.covariates import padded_rows
+from ethogram.models.data.covariates import covariate_frame, padded_rows
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.model_object import changed, model_object, static_field
 from ethogram.models.printing import short_repr
@@ -177,7 +177,7 @@ class Covariates:
         found: Any = self.encoding
         columns = np.zeros((*np.shape(data.observed), len(found.names)))
         if found.names:
-            each = self.columns_of(data.covariate_frame())
+            each = self.columns_of(covariate_frame(data))
             columns = self._lagged(padded_rows(data, each), np.asarray(data.lengths))
         return Encoded(columns, _subjects(self, data, found.subjects))
 
@@ -269,9 +269,9 @@ def _encoding_of(covariates: Covariates, data: Trajectories) -> Encoding:
     if not covariates.formula.strip():
         nothing = np.zeros(0)
         return Encoding((), (), (), (), subjects, "{}", nothing, nothing, nothing)
-    every = zip(metadata.covariate_names or (), metadata.covariate_levels or (), strict=True)
+    every = zip(metadata.covariate_names or (), metadata.covariate_levels or (), strict=False)
     levels = tuple((name, tuple(of)) for name, of in every if of is not None)
-    columns, spec = _matrix(covariates.formula, {}, _frame(covariates, data.covariate_frame(), ()))
+    columns, spec = _matrix(covariates.formula, {}, _frame(covariates, covariate_frame(data), ()))
     names = tuple(str(name) for name in spec.column_names if name != "Intercept")
     splines = [str(term) for term in spec.term_slices if _is_spline(term)]
     smooth = [-1] * len(names)
