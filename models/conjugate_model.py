@@ -348,7 +348,7 @@ class ConjugateModel(Exportable, abc.ABC):
 
 def unlabelled(data: Trajectories) -> Trajectories:
     """Trajectories without labels, times, covariates and metadata: parts of compiled programs, or copied in vain."""
-    labels = dict.fromkeys(("agent", "group", "subject", "times", "covariates"))
+    labels: Any = dict.fromkeys(("agent", "group", "subject", "times", "covariates"))
     return data._replace(**labels, metadata=Metadata())
 
 

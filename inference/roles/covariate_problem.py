@@ -25,6 +25,8 @@ from ethogram.models.roles.covariate_roles import SPREAD, CovariateRoleHMM, log_
 
 __all__ = ["Expansion", "Problem", "latent_starts"]
 
+LEAST_PROBABILITY = 1e-3
+"""Of a first state, where the search starts."""
 MOST_LOG_ODDS = 8.0
 """Size of the log odds of a change at which Newton's method starts."""
 TOGETHER = 8
@@ -266,7 +268,7 @@ def _log_likelihood(model: CovariateRoleHMM, data: Sequences, layout: Layout, ro
         parameters = _constrained(model, z)
         odds = odds + own if layout.varies else odds
         effect = jnp.moveaxis(square(effects.reshape(layout.edges, layout.columns).T), 0, -1)
-        matrices = log_transitions(square(odds), effect, batch.covariates)
+        matrices = log_transitions(square(odds), effect, jnp.asarray(batch.covariates))
         emission = model.emission.distribution(parameters, batch)
         of = (emission, batch.lengths, batch.observed, batch.states)
         return DrivenMarkov(parameters["initial"], matrices, *of, validate_args=False)._chain(value)
@@ -308,6 +310,9 @@ def _coordinates(model: Any, parameters: dict[str, Any]) -> Array:
     parts = []
     for name, (support, shape, free) in _latent(model).items():
         value = parameters.get(name)
+        if name == "initial_free":  # of the logits that sum to 0
+            logits = jnp.log(jnp.maximum(parameters["initial"], LEAST_PROBABILITY))
+            value = logits - jnp.mean(logits)
         known = value is not None and np.shape(value) == shape
         parts.append(biject_to(support).inv(value).ravel() if known else jnp.zeros(math.prod(free)))
     return jnp.concatenate(parts)

@@ -32,7 +32,7 @@ class DrivenMarkov(HiddenMarkov):
     num_steps : time.
     """
 
-    pytree_data_fields = (*HiddenMarkov.pytree_data_fields, "log_transition")
+    pytree_data_fields = (*HiddenMarkov.pytree_data_fields, "log_transition")  # type: ignore[assignment]
 
     def __init__(
         self,

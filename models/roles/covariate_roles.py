@@ -1,7 +1,7 @@
 r"""The role HMM whose switching depends on covariates and on the subject; made by ``RoleHMM(transition=Covariates())``.
 
-.. math:: b_{ij} \sim N(m, 1.5^2), \quad w_{ij} \sim N(0, s^2 / \mathrm{sd}(u)^2), \quad
-          d_{ij,s} \sim N(0, \tau_{ij}^2), \quad \tau_{ij} \sim N^+(0, 1)
+.. math:: \pi = \mathrm{softmax}(b_0), \quad b_{0k} \sim N(0, 1.5^2), \quad b_{ij} \sim N(m, 1.5^2), \\
+          w_{ij} \sim N(0, s^2 / \mathrm{sd}(u)^2), \quad d_{ij,s} \sim N(0, \tau_{ij}^2), \quad \tau_{ij} \sim N^+(0, 1)
 
 with :math:`e^m` the odds of a change to each other state where states last `expected_dwell` steps. Coefficients of a
 spline are normal about 0, in units of the spread of its columns, with a scale of their own, half-normal(1).
@@ -28,12 +28,11 @@ from ethogram.models.families.exponential_family import ConjugateBlock
 from ethogram.models.families.numpyro_sites import sample_parameters, zeros_of
 from ethogram.models.model_object import changed, computed_once, model_object
 from ethogram.models.roles.role_hmm import RoleHMM, Simulated
-from ethogram.models.roles.role_priors import probability_rows
 
 __all__ = ["CovariateRoleHMM", "log_transitions"]
 
 SPREAD = 1.5
-"""Prior standard deviation of log odds of a change of state."""
+"""Prior standard deviation of log odds, of a change of state and of the first one."""
 
 
 def log_transitions(
@@ -66,10 +65,13 @@ class CovariateRoleHMM(RoleHMM):
             )
         if self.sticky is not None:
             raise ValueError("sticky has no effect on Covariates: give Covariates(expected_dwell=)")
+        if self.initial is not None:
+            raise ValueError("initial has a prior of its own with Covariates: leave it out")
         object.__setattr__(self, "transition", None)
         super().__post_init__()
         object.__setattr__(self, "transition", given)
         object.__setattr__(self, "sticky", None)
+        object.__setattr__(self, "initial", None)
         object.__setattr__(self, "zeros", zeros_of(self.prior()))
 
     def without_covariates(self) -> RoleHMM:
@@ -78,13 +80,11 @@ class CovariateRoleHMM(RoleHMM):
         rows = np.full((self.num_roles, self.num_roles), (1 - stay) / max(self.num_roles - 1, 1))
         np.fill_diagonal(rows, stay)
         weight = 2.0 * self.num_roles
-        return RoleHMM(
-            self.num_roles, self.emission, self.initial, weight * rows, known_roles=self.known_roles
-        )
+        return RoleHMM(self.num_roles, self.emission, transition=weight * rows, known_roles=self.known_roles)
 
     @computed_once
     def _chain_prior(self) -> dict[str, ConjugateBlock]:
-        return {"initial": probability_rows("initial", self.initial, None)}
+        return {}
 
     @property
     def is_bound(self) -> bool:
@@ -188,7 +188,9 @@ class CovariateRoleHMM(RoleHMM):
 
     def conjugate_part(self) -> dict[str, Any]:
         """Parameters of initial state and emission, sampled inside a numpyro model."""
-        return sample_parameters(self.prior(), self.zeros)
+        free = numpyro.sample("initial_free", dist.Normal(0, SPREAD).expand([self.num_roles]).to_event(1))
+        initial = numpyro.deterministic("initial", jax.nn.softmax(free))
+        return {"initial": initial, **sample_parameters(self.prior(), self.zeros)}
 
     def __call__(self, data: Any, *, condition: bool = True) -> None:
         """The numpyro model; ``condition=False`` samples the observations, with lengths and covariates of the data.

@@ -205,7 +205,7 @@ def _names_of(formula: str, expression: str) -> list[str]:
     names, called = [], {node.func for node in ast.walk(tree) if isinstance(node, ast.Call)}
     for node in ast.walk(tree):
         if node in called:
-            name = ast.unparse(node)  # type: ignore[arg-type]
+            name = ast.unparse(node)
             if name not in (*FUNCTIONS, *BARE, *(f"np.{function}" for function in OF_NUMBERS)):
                 numbers = ", ".join(f"np.{function}" for function in OF_NUMBERS)
                 raise ValueError(

@@ -80,17 +80,21 @@ def as_code(value: Any) -> str:
         return f"{ends[0]}{', '.join(map(as_code, value))}{ends[1]}"
     if isinstance(value, dict):
         return f"{{{', '.join(f'{as_code(key)}: {as_code(item)}' for key, item in value.items())}}}"
-    name, home = type(value).__name__, type(value).__module__
-    if getattr(ethogram, name, None) is type(value):
-        home = "ethogram"
+    kind, home = type(value), type(value).__module__
+    own = (
+        kind.__mro__ if home.startswith("ethogram.") else [kind]
+    )  # a public class may make one of its subclasses
+    public = next((each for each in own if getattr(ethogram, each.__name__, None) is each), None)
+    if public is not None:
+        kind, home = public, "ethogram"
     elif f"{home}:{type(value).__qualname__}" not in DEFINED or home.startswith("ethogram."):
         return _refuse(value)
     parts = {field.name: getattr(value, field.name) for field in dataclasses.fields(value) if field.init}
     for field in reversed([*parts]):  # those that the constructor would fill in
         fewer = {other: part for other, part in parts.items() if other != field}
-        parts = fewer if _makes(type(value), fewer, value) else parts
+        parts = fewer if _makes(kind, fewer, value) else parts
     place = "" if home == "__main__" else f"{home}."
-    return f"{place}{name}({', '.join(f'{field}={as_code(part)}' for field, part in parts.items())})"
+    return f"{place}{kind.__name__}({', '.join(f'{field}={as_code(part)}' for field, part in parts.items())})"
 
 
 def _makes(kind: Any, parts: Mapping[str, Any], value: Any) -> bool:
