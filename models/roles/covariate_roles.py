@@ -1,7 +1,8 @@
 r"""The role HMM whose switching depends on covariates and on the subject; made by ``RoleHMM(transition=Covariates())``.
 
 .. math:: \pi = \mathrm{softmax}(b_0), \quad b_{0k} \sim N(0, 1.5^2), \quad b_{ij} \sim N(m, 1.5^2), \\
-          w_{ij} \sim N(0, s^2 / \mathrm{sd}(u)^2), \quad d_{ij,s} \sim N(0, \tau_{ij}^2), \quad \tau_{ij} \sim N^+(0, 1)
+          w_{ij} \sim N(0, s^2 / \mathrm{sd}(u)^2), \\
+          d_{ij,s} \sim N(0, \tau_{ij}^2), \quad \tau_{ij} \sim N^+(0, 1)
 
 with :math:`e^m` the odds of a change to each other state where states last `expected_dwell` steps. Coefficients of a
 spline are normal about 0, in units of the spread of its columns, with a scale of their own, half-normal(1).
@@ -105,12 +106,11 @@ class CovariateRoleHMM(RoleHMM):
         return changed(model, ("_chain_prior", "_prior"), transition=self.transition.bind(data, encoding))
 
     def entries(self, data: Any) -> Entries:
-        """Sequences, with the columns of the formula in place of covariates, and rows of subjects."""
-        given = self.transition
-        columns, subject = (given if given.encoding is not None else given.bind(data)).encode(data)
-        frames = unlabelled(data)._replace(
-            actions=None, stay=None, states=self._roles(data), covariates=columns, subject=subject
-        )
+        """Sequences, with the columns of the formula in place of covariates, and rows of subjects, if bound."""
+        frames = unlabelled(data)._replace(actions=None, stay=None, states=self._roles(data))
+        if self.transition.encoding is not None:
+            columns, subject = self.transition.encode(data)
+            frames = frames._replace(covariates=columns, subject=subject)
         return Entries(self.emission.read(data), frames)
 
     def likelihood(self, parameters: dict[str, Any], batch: Any) -> DrivenMarkov:
