@@ -112,6 +112,8 @@ def read_covariates(
     fields whose numbers are codes. Messages call a row as `row` says.
     """
     names, levels, parts = tuple(columns), [*(metadata.covariate_levels or [None] * len(columns))], []
+    if not names:
+        raise ValueError("covariates is empty: name at least one, or pass None")
     if metadata.covariate_names not in (None, names):
         raise ValueError(
             f"covariates has {names}, metadata.covariate_names {metadata.covariate_names}: name them alike"

@@ -89,7 +89,7 @@ class Metadata:
         since 1970 in UTC).
     time_zone : of dates that had one, such as ``"Europe/Paris"``.
     covariate_names, covariate_units : one string per covariate; names are unique.
-    covariate_levels : one entry per covariate: None for numbers, else its levels, whose numbers the array has.
+    covariate_levels : one entry per covariate: None for a number, else the levels, of which the array has the places.
     """
 
     feature_names: Sequence[str] | None = None

@@ -201,6 +201,7 @@ def test_lists_hold_arrays_constants_or_names():
         ([np.ones((3, 2)), np.ones((2, 3))], r"covariates\[1\] has shape \(2, 3\): give \(time, 2\)"),
         ([np.ones((2, 1)), np.ones((2, 1))], "and the sequence 3 frames"),
         ([[1.0, 2.0, 3.0], [1.0, 2.0, 3.0]], "one number per frame or constant"),
+        ({}, "covariates is empty: name at least one"),
         ({"hour": [[1, np.inf, 2], 1]}, "covariate 'hour' is inf in sequence 0, frame 1: pass finite"),
         ({"hour": [np.inf, 1]}, "covariate 'hour' is inf in sequence 0, frame 0: pass finite"),
         ({"hour": [["1", "2", "-"], "1"]}, "covariate 'hour' has '-' among numbers"),
