@@ -7,30 +7,20 @@ import numpy as np
 
 from ethogram.models.arguments import as_list
 from ethogram.models.data.checks import check
-from ethogram.models.data.metadata import SEQUENCE_LABELS, STEP_FIELDS, STEP_LABELS, TABLES, Metadata
+from ethogram.models.data.metadata import (
+    COLUMN_NAMES,
+    SEQUENCE_LABELS,
+    STEP_FIELDS,
+    STEP_LABELS,
+    TABLES,
+    Metadata,
+)
 from ethogram.models.data.selection import valid_steps
 
 __all__ = ["PADDING", "concatenated", "form"]
 
-SAME = (
-    "feature_names",
-    "feature_units",
-    "covariate_names",
-    "covariate_units",
-    "time_unit",
-    "frame_rate",
-    "time_kind",
-    "time_zone",
-)
-PADDING = {
-    "observations": 0,
-    "states": -1,
-    "actions": -1,
-    "observed": False,
-    "stay": -1,
-    "times": -1,
-    "covariates": 0,
-}
+SAME = (*COLUMN_NAMES, "time_unit", "frame_rate", "time_kind", "time_zone")
+PADDING = dict.fromkeys(STEP_FIELDS, -1) | {"observations": 0, "covariates": 0, "observed": False}
 
 
 def concatenated(items: Iterable[Any], called: Sequence[str] | None = None) -> dict[str, Any]:
@@ -79,9 +69,9 @@ def form(part: Any) -> dict[str, Any]:
     found: dict[str, Any] = {field: None if getattr(part, field) is None else "given" for field in fields}
     for field in TABLES:
         found[f"{field}.shape[2]"] = None if getattr(part, field) is None else getattr(part, field).shape[2]
+    found |= {f"metadata.{name}": getattr(part.metadata, name) for name in SAME}
     named = zip(part.metadata.covariate_names or (), part.metadata.covariate_levels or (), strict=False)
-    found["covariates with levels"] = [name for name, levels in named if levels is not None]
-    return found | {f"metadata.{name}": getattr(part.metadata, name) for name in SAME}
+    return found | {"covariates with levels": [name for name, levels in named if levels is not None]}
 
 
 def _in_one_vocabulary(
@@ -99,19 +89,17 @@ def _in_one_vocabulary(
     return [table[np.maximum(code, -1)] for table, code in zip(tables, codes, strict=True)], every
 
 
-def _with_common_levels(parts: list[Any], called: Sequence[str]) -> tuple[list[np.ndarray], tuple[Any, ...]]:
+def _with_common_levels(parts: list[Any], called: Sequence[str]) -> tuple[list[np.ndarray], list[Any]]:
     """Covariates of the parts, with codes in the levels that any of these have, and these levels."""
     arrays = [np.where(valid_steps(part)[..., None], part.covariates, 0) for part in parts]
-    found: list[Any] = []
-    for place, known in enumerate(zip(*(part.metadata.covariate_levels for part in parts), strict=True)):
-        codes, levels = [x[..., place] for x in arrays], None
-        if known[0] is not None:
-            codes = [code.astype(int) for code in codes]
-            codes, levels = _in_one_vocabulary(codes, list(known), called, "metadata.covariate_levels")
+    found = [*parts[0].metadata.covariate_levels]
+    for place in [place for place, levels in enumerate(found) if levels is not None]:
+        known = [part.metadata.covariate_levels[place] for part in parts]
+        codes = [x[..., place].astype(int) for x in arrays]
+        codes, found[place] = _in_one_vocabulary(codes, known, called, "metadata.covariate_levels")
         for x, code in zip(arrays, codes, strict=True):
             x[..., place] = code
-        found.append(levels)
-    return arrays, tuple(found)
+    return arrays, found
 
 
 def _require_common_clocks(fields: dict[str, Any], metadata: dict[str, Any]) -> None:

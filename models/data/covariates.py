@@ -64,63 +64,43 @@ def covariate_columns(
 
 
 def listed_covariates(covariates: Any, lengths: np.ndarray, metadata: Metadata) -> dict[str, Ordered]:
-    """Covariates by name of lists with an entry per sequence, as ``Trajectories.from_list`` takes them.
-
-    `lengths` (sequence,) are numbers of rows.
-    """
-    if not isinstance(covariates, Mapping):
-        covariates = _by_name(covariates, lengths, metadata.covariate_names)
+    """Covariates by name of lists with an entry per sequence, of `lengths`, for ``Trajectories.from_list``."""
+    by_name = covariates if isinstance(covariates, Mapping) else _by_name(covariates, lengths, metadata)
     found: dict[str, Ordered] = {}
-    for name, given in covariates.items():
-        parts, rows = as_list(f"covariates[{name!r}]", given, "one entry per sequence"), []
-        _require_one_each(f"covariates[{name!r}]", parts, lengths)
+    for name, parts in by_name.items():
+        said, rows = f"covariates[{name!r}]", []
+        parts = as_list(said, parts)
+        if len(parts) != len(lengths) or str(name) in found:
+            raise ValueError(f"{said} has {len(parts)} entries: give one list, for {len(lengths)} sequences")
         for number, (part, length) in enumerate(zip(parts, lengths.tolist(), strict=True)):
-            values = read_entries(f"covariates[{name!r}][{number}]", part)
+            values = read_entries(f"{said}[{number}]", part)
             if values.ndim and values.shape != (length,):
                 raise ValueError(
-                    f"covariates[{name!r}][{number}] has shape {values.shape}, and the sequence {length} frames: give "
-                    "a value for each, or a single one"
+                    f"{said}[{number}] has shape {values.shape}, and the sequence {length} frames: covariates that end "
+                    "before the frames, or after, are none; give a value for each, or a single one"
                 )
             rows.append(np.broadcast_to(values, (length,)))
-        if str(name) in found:
-            raise ValueError(f"covariates names {name!r} twice: name it once")
         if len({row.dtype.kind == "U" for row in rows if len(row)}) > 1:  # numbers and nulls stay beside text
             rows = [row.astype(object) for row in rows]
-        found[str(name)] = read_column(np.concatenate(rows), f"covariates[{name!r}]"), None
+        found[str(name)] = read_column(np.concatenate(rows), said), None
     return found
 
 
-def _by_name(
-    covariates: Any, lengths: np.ndarray, names: Sequence[str] | None
-) -> dict[str, list[np.ndarray]]:
+def _by_name(covariates: Any, lengths: np.ndarray, metadata: Metadata) -> dict[str, list[np.ndarray]]:
     """Arrays (time, covariate) or (covariate,) as lists of their columns, by name."""
-    arrays = [
-        read_entries(f"covariates[{number}]", part)
-        for number, part in enumerate(as_list("covariates", covariates))
-    ]
-    _require_one_each("covariates", arrays, lengths)
-    count = len(names) if names else arrays[0].shape[-1] if arrays[0].ndim else 1
-    for number, (array, length) in enumerate(zip(arrays, lengths.tolist(), strict=True)):
-        place = f"covariates[{number}] has shape {array.shape}"
-        if array.ndim not in (1, 2) or array.shape[-1] != count:
+    parts = enumerate(as_list("covariates", covariates))
+    arrays = [read_entries(f"covariates[{number}]", part) for number, part in parts]
+    count = max((array.shape[-1] for array in arrays[:1] if array.ndim), default=1)
+    names = metadata.covariate_names or [f"covariate_{place}" for place in range(count)]
+    for number, array in enumerate(arrays):
+        said = f"covariates[{number}] has shape {array.shape}"
+        if array.ndim not in (1, 2) or array.shape[-1] != len(names):
+            raise ValueError(f"{said}: give (time, {len(names)}), or of constant ones ({len(names)},)")
+        if array.ndim == 1 and array.shape == lengths[number : number + 1] and not metadata.covariate_names:
             raise ValueError(
-                f"{place}: give (time, {count}), or ({count},) where they are constant, one of each of "
-                f"{', '.join(names or [f'the {count} of covariates[0]'])}"
+                f"{said}, one number per frame or constant covariates: give (time, 1), or lists by name"
             )
-        if array.ndim == 2 and len(array) != length:
-            end = "end before the frames" if len(array) < length else "go on after the frames"
-            raise ValueError(f"{place}: the covariates {end}, of which sequence {number} has {length}")
-        if array.ndim == 1 and names is None and count == length:
-            raise ValueError(
-                f"{place}, one number per frame or {count} constant covariates: give (time, 1), or lists by name"
-            )
-    names = names or [f"covariate_{place}" for place in range(count)]
     return {name: [array[..., place] for array in arrays] for place, name in enumerate(names)}
-
-
-def _require_one_each(name: str, parts: Sequence[Any], lengths: np.ndarray) -> None:
-    if len(parts) != len(lengths):
-        raise ValueError(f"{name} has {len(parts)} entries for {len(lengths)} sequences: give one for each")
 
 
 def read_covariates(
@@ -131,50 +111,35 @@ def read_covariates(
     Levels are those of `metadata`, or those that columns have, or text and booleans in alphabetical order; `coded` are
     fields whose numbers are codes. Messages call a row as `row` says.
     """
-    names = tuple(columns)
+    names, levels, parts = tuple(columns), [*(metadata.covariate_levels or [None] * len(columns))], []
     if not names:
         raise ValueError("covariates is empty: name at least one, or pass None")
     if metadata.covariate_names not in (None, names):
         raise ValueError(
-            f"metadata.covariate_names is {metadata.covariate_names}, and covariates has {names}: name them alike"
+            f"covariates has {names}, metadata.covariate_names {metadata.covariate_names}: name them alike"
         )
-    parts, found = [], []
-    for (name, (column, order)), stated in zip(
-        columns.items(), metadata.covariate_levels or (None,) * len(names), strict=True
-    ):
-        values, null = column
-        levels, known = stated or order, values[~null]
-        if levels is None and known.dtype.kind in "Ub":
-            levels = tuple(np.unique(known.astype(str)).tolist())
-            _refuse_numerals(name, levels)
-        numbers = np.zeros(len(values))
-        if levels is None or ("covariates" in coded and known.dtype.kind in "iuf"):
-            if values.dtype.kind in "mMU":
-                raise TypeError(
-                    f"covariate {name!r} has dtype {values.dtype}: pass numbers, text or booleans"
-                )
-            numbers[~null] = known.astype(float)
-            if not np.isfinite(numbers).all():
-                at = int((~np.isfinite(numbers)).argmax())
-                raise ValueError(f"covariate {name!r} is {numbers[at]} in {row(at)}: pass finite numbers")
+    for place, (name, ((values, null), order)) in enumerate(columns.items()):
+        known, numbers = values[~null], np.zeros(len(values))
+        own = levels[place] or order
+        if own is None and known.dtype.kind in "Ub":
+            own = tuple(np.unique(known.astype(str)).tolist())
+            words = [word for word in own if not is_number(word)]
+            if words and (len(words) < len(own) or number_hint(words[0])):
+                fix = " among numbers: make it null, or the column a pandas Categorical if these are levels"
+                raise ValueError(f"covariate {name!r} has {words[0]!r}{number_hint(words[0]) or fix}")
+        if own is not None and not ("covariates" in coded and known.dtype.kind in "iuf"):
+            numbers[~null] = look_up(known, own, f"covariate {name!r}", f"its levels {own}")
+        elif known.dtype.kind in "mMU":
+            raise TypeError(f"covariate {name!r} has dtype {known.dtype}: pass numbers, text or booleans")
         else:
-            numbers[~null] = look_up(known, levels, f"covariate {name!r}", f"its levels {levels}")
+            numbers[~null] = known.astype(float)
+        for at in np.flatnonzero(~np.isfinite(numbers))[:1].tolist():
+            raise ValueError(f"covariate {name!r} is {numbers[at]} in {row(at)}: pass finite numbers")
         parts.append((numbers, null))
-        found.append(levels)
-    given: Any = {"covariate_names": names, "covariate_levels": tuple(found)}
+        levels[place] = own
+    given: Any = {"covariate_names": names, "covariate_levels": levels}
     read = Column(*(np.stack(each, axis=1) for each in zip(*parts, strict=True)))
     return read, dataclasses.replace(metadata, **given)
-
-
-def _refuse_numerals(name: str, levels: Sequence[str]) -> None:
-    """Raise ValueError where text is likely numbers, with words or commas among them."""
-    numerals = [word for word in levels if is_number(word)]
-    words = [word for word in levels if word not in numerals]
-    hint = next((number_hint(word) for word in words if number_hint(word)), "")
-    if words and (numerals or hint):
-        came = f"{numerals[0]!r} and {words[0]!r}" if numerals else repr(words[0])
-        fix = ": make words nulls if it is a number, or a pandas Categorical if these are levels"
-        raise ValueError(f"covariate {name!r} has {came}{hint or fix}")
 
 
 def hold_covariates(
@@ -196,25 +161,18 @@ def hold_covariates(
         before = np.maximum.accumulate(np.where(null, -1, number))
         after = np.minimum.accumulate(np.where(null, count, number)[::-1])[::-1]
         source = np.where(before >= first, before, after)
-        own = np.append(rows.sequence, -1)[source] == rows.sequence
-        said = f"covariate {name!r} of sequence {{}} has no value"
-        if not own.all():
-            raise ValueError(
-                f"{said.format(place(int(rows.sequence[own.argmin()])))} at all: fill it in, or leave the sequence out"
-            )
-        held = values[source]
+        empty = np.append(rows.sequence, -1)[source] != rows.sequence
+        held = values[np.where(empty, 0, source)]
         varies = np.zeros(len(rows.lengths), bool)
         varies[rows.sequence[held != held[first]]] = True
-        lacking = (null | skipped) & varies[rows.sequence]
-        if missing == "error" and lacking.any():
+        lacking = empty | ((null | skipped) & varies[rows.sequence] & (missing == "error"))
+        if lacking.any():
             at = int(lacking.argmax())
-            begins = is_first[at] and rows.frame[at] > 0
-            step = (
-                rows.when(at) if null[at] else f"step {0 if begins else rows.frame[at] + 1}, which has no row"
-            )
+            where = "at" if null[at] else "in frames without a row beside"
+            fix = ', or pass missing_covariates="carry" to take the last known one'
             raise ValueError(
-                f"{said.format(place(int(rows.sequence[at])))} at {step}: fill it in, or pass "
-                'missing_covariates="carry" to take the last known one'
+                f"covariate {name!r} of sequence {place(int(rows.sequence[at]))} has no value "
+                f"{'at all' if empty[at] else f'{where} {rows.when(at)}'}: fill it in{'' if empty[at] else fix}"
             )
         found.append(held)
     return rows._replace(covariates=Column(np.stack(found, axis=1), np.zeros((count, len(found)), bool)))

@@ -2,16 +2,17 @@
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import jax
 
-from ethogram.models.arguments import require_number, require_one_of
+from ethogram.models.arguments import as_list, require_number, require_one_of
 from ethogram.models.printing import short_repr
 
 __all__ = [
     "ARRAY_FIELDS",
+    "COLUMN_NAMES",
     "SEQUENCE_LABELS",
     "STEP_FIELDS",
     "STEP_LABELS",
@@ -29,8 +30,9 @@ SEQUENCE_LABELS = {"agent": "agent_names", "group": "group_names", "subject": "s
 STEP_FIELDS = ("observations", "states", "actions", "observed", "stay", "times", "covariates")
 ARRAY_FIELDS = (*STEP_FIELDS[:3], "lengths", "observed", *SEQUENCE_LABELS, "stay", "times", "covariates")
 
-# Fields of steps with a third axis, and its name.
+# Fields of steps with a third axis, its name, and where metadata keeps names and units.
 TABLES = {"observations": "feature", "covariates": "covariate"}
+COLUMN_NAMES = {f"{axis}_{part}": axis for axis in TABLES.values() for part in ("names", "units")}
 
 
 def _names(value: Any, field: str) -> tuple[str, ...] | None:
@@ -48,18 +50,14 @@ def _names(value: Any, field: str) -> tuple[str, ...] | None:
 
 
 def _levels(value: Any, names: Sequence[str] | None) -> tuple[tuple[str, ...] | None, ...] | None:
-    """Levels of covariates, one entry each; without any, all are numbers."""
+    """Levels of covariates, one entry each; by default all are numbers."""
     if value is None:
         return None if names is None else (None,) * len(names)
-    if isinstance(value, str | Mapping) or not isinstance(value, Iterable):
-        raise TypeError(
-            f"metadata.covariate_levels is {value!r}: give a list with None, or levels, of each covariate"
-        )
-    levels = tuple(_names(each, f"covariate_levels[{place}]") for place, each in enumerate(value))
+    every = as_list("metadata.covariate_levels", value, "None, or levels, of each covariate")
+    levels = tuple(_names(each, f"covariate_levels[{place}]") for place, each in enumerate(every))
     if len(levels) != len(names or ()):
         raise ValueError(
-            f"metadata.covariate_levels has {len(levels)} entries for the covariate_names {names}: give one each, None "
-            "for a number"
+            f"metadata.covariate_levels has {len(levels)} entries for the names {names}: give one each"
         )
     return levels or None
 
@@ -91,7 +89,7 @@ class Metadata:
         since 1970 in UTC).
     time_zone : of dates that had one, such as ``"Europe/Paris"``.
     covariate_names, covariate_units : one string per covariate; names are unique.
-    covariate_levels : one entry per covariate: None for numbers, else its levels, whose numbers the array has.
+    covariate_levels : one entry per covariate: None for a number, else the levels, of which the array has the places.
     """
 
     feature_names: Sequence[str] | None = None
@@ -111,8 +109,7 @@ class Metadata:
     covariate_levels: Sequence[Sequence[str] | None] | None = None
 
     def __post_init__(self) -> None:
-        columns = [f"{axis}_{part}" for axis in TABLES.values() for part in ("names", "units")]
-        for field in (*columns, *STEP_LABELS.values(), *SEQUENCE_LABELS.values()):
+        for field in (*COLUMN_NAMES, *STEP_LABELS.values(), *SEQUENCE_LABELS.values()):
             object.__setattr__(self, field, _names(getattr(self, field), field))
         object.__setattr__(self, "covariate_levels", _levels(self.covariate_levels, self.covariate_names))
         for field in ("time_unit", "name", "time_kind", "time_zone"):

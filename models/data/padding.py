@@ -160,12 +160,10 @@ def pad_rows(
     metadata = read_metadata(metadata)
     num_steps = max(int(rows.lengths.max(initial=0)), 1)
     shape = (len(rows.lengths), num_steps)
-    if rows.observations is not None:
-        cells = (*shape, rows.observations.values.shape[1])
-        require_room("observations", cells, np.float64, "read fewer sequences at a time")
-    if rows.covariates is not None:
-        cells = (*shape, rows.covariates.values.shape[1])
-        require_room("covariates", cells, np.float64, "read fewer sequences at a time")
+    for name, table in (("observations", rows.observations), ("covariates", rows.covariates)):
+        if table is not None:
+            cells = (*shape, table.values.shape[1])
+            require_room(name, cells, np.float64, "read fewer sequences at a time")
 
     has_row = np.zeros(shape, dtype=bool)
     has_row[rows.sequence, rows.frame] = True

@@ -116,11 +116,11 @@ def step_and_turn(
     length = "km" if coordinates == "lonlat" else ("" if units is None else units[0])
     names: Any = {"feature_names": ("step", "turn"), "feature_units": (length, "rad")}
     lengths = np.maximum(np.asarray(positions.lengths) - 1, 0)
-    observed &= np.arange(observed.shape[1]) < lengths[:, None]
+    inside = np.arange(observed.shape[1]) < lengths[:, None]
+    observed &= inside
     warn_of_unobserved(observed, positions.agent, positions.metadata.agent_names)
     left = first_steps(positions, observed.shape[1])
     if left.covariates is not None:
-        inside = np.arange(observed.shape[1]) < lengths[:, None]
         left = left._replace(covariates=np.where(inside[..., None], left.covariates, 0))
     return left._replace(
         observations=found,

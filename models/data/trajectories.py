@@ -80,8 +80,8 @@ class Trajectories(NamedTuple):
         where it is known to change, -1 where unknown.
     times : (sequence, time) numbers, the time of each frame as it was given (NaN, integers: -1, in frames without
         one), for dates and durations nanoseconds (``metadata.time_kind``); no model reads them.
-    covariates : (sequence, time, covariate) floats that move the switching of states (`Covariates`), codes where
-        ``metadata.covariate_levels`` has levels; known in every step within a length, observed or not.
+    covariates : (sequence, time, covariate) floats, codes where ``metadata.covariate_levels`` has levels; known in
+        every frame within a length, observed or not. A step depends on those of the frame that it leaves.
     metadata : names, units, frame rate, vocabularies.
     """
 
@@ -207,8 +207,8 @@ class Trajectories(NamedTuple):
         codes : True where integers are numbers of entries of the metadata's vocabularies, from 0; or the fields where
             they are, such as ``["actions"]``. Otherwise labels are looked up by their text where metadata have names:
             with ``state_names=["1", "2"]`` a 1 is the first state. Actions 1, 2, 3 without a 0 or names give a warning.
-        covariates : by name, a list with an entry per sequence: an array (time,) of numbers or strings, or one value
-            for all its steps; or a list of arrays (time, covariate). `missing_covariates` as in :meth:`from_table`.
+        covariates, missing_covariates : by name, a list with an array (time,) or a single value per sequence, numbers
+            or strings; or arrays (time, covariate), or (covariate,), per sequence. Else as in :meth:`from_table`.
 
         Examples
         --------
@@ -295,10 +295,10 @@ class Trajectories(NamedTuple):
             those before and after are within reach of each other; of an end of a sequence one step counts. In units of
             the features (longitude and latitude: metres) per unit of time (dates: second). Features called x and y,
             east and north, or longitude and latitude are positions, else two features that are no angles.
-        covariates : columns that move the switching of states (`Covariates`), as numbers or as levels of text; of a
-            column of categories in their order.
-        missing_covariates : what becomes of steps without a value, those without a row among them, where a covariate
-            varies within a sequence: ``"error"``, or ``"carry"``, which takes the last value before, or the first.
+        covariates : columns of numbers, or of text, booleans or categories, whose levels are numbered in the order of
+            the categories, else of the alphabet; ``metadata=`` with levels fixes them. Features may be among them.
+        missing_covariates : frames without a value of a covariate that varies within the sequence, those without a row
+            among them: ``"error"`` refuses them, ``"carry"`` takes the last known one, at the begin the first.
         sep, decimal, thousands, encoding : how files of text are written, as in ``pandas.read_csv``.
 
         Examples
@@ -355,7 +355,8 @@ class Trajectories(NamedTuple):
             no ``observations``.
         with_actions : False leaves actions out. Those that are not integers are refused: discretise them, or join them
             to the observations as features.
-        agent, group, subject, time, ..., missing_covariates : as in :meth:`from_list`.
+        agent, group, subject, time, step, snap, missing, metadata, codes, covariates, missing_covariates : as in
+            :meth:`from_list`.
 
         Examples
         --------

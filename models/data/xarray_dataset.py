@@ -7,8 +7,15 @@ from typing import Any
 import numpy as np
 
 from ethogram.models.arguments import require_kind, require_one_of
-from ethogram.models.data.checks import TABLES
-from ethogram.models.data.metadata import ARRAY_FIELDS, SEQUENCE_LABELS, STEP_FIELDS, STEP_LABELS, Metadata
+from ethogram.models.data.metadata import (
+    ARRAY_FIELDS,
+    COLUMN_NAMES,
+    SEQUENCE_LABELS,
+    STEP_FIELDS,
+    STEP_LABELS,
+    TABLES,
+    Metadata,
+)
 from ethogram.models.data.outliers import warn_of_outliers
 from ethogram.models.data.padding import FrameRows, as_floats, is_nan, plain_times
 from ethogram.models.data.times import read_times, with_time_metadata
@@ -91,8 +98,7 @@ def read_dataset(
 def metadata_variables(metadata: Metadata) -> tuple[dict[str, Any], dict[str, Any]]:
     """Coordinates and attributes, as ``xarray.Dataset`` takes them, that :func:`read_metadata` reads."""
     coords: dict[str, Any] = {}
-    columns = {f"{dim}_{part}": dim for dim in TABLES.values() for part in ("names", "units")}
-    for field, dim in (columns | dict(zip(VOCABULARIES, VOCABULARIES, strict=True))).items():
+    for field, dim in (COLUMN_NAMES | dict(zip(VOCABULARIES, VOCABULARIES, strict=True))).items():
         if (names := getattr(metadata, field)) is not None:
             coords[dim if field == f"{dim}_names" else field] = (dim, list(names))
     if metadata.covariate_levels is not None:  # as text, which netCDF keeps

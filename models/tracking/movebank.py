@@ -164,7 +164,7 @@ def read_movebank(
         called=lambda row: columns.row(order[row]),
         duplicates=duplicates,
         max_speed=max_speed,
-        covariates=list(map(str, moving)),
+        covariates=list(map(str, moving)) if covariates is not None else None,
         missing_covariates=missing_covariates,
     )
     zone = time_zone if read["metadata"].time_kind == "date" else None
