@@ -90,7 +90,9 @@ def entry_points() -> dict[str, st.SearchStrategy[Call]]:
         ],
         ANY,
     )
-    of_table = dict.fromkeys(["features", "sequence", "time", "states", "agent", "group", "covariates"], NAMES)
+    of_table = dict.fromkeys(
+        ["features", "sequence", "time", "states", "agent", "group", "covariates"], NAMES
+    )
     of_decisions = ["decision", "features", "chosen", "option", "subject", "weight", "available"]
     of_mdp = dict.fromkeys(
         ["discount", "action_mask", "start", "features", "state_names", "action_names"], ANY
