@@ -84,7 +84,8 @@ def laplace_roles(
     Warns
     -----
     UserWarning
-        The Pareto k of the weights is above .7; draws then are those of the approximation, without weights.
+        The Pareto k of the weights is above .7, and subjects do not vary; draws then are those of the approximation,
+        without weights.
 
     Raises
     ------
@@ -104,20 +105,19 @@ def laplace_roles(
         sites = problem.sites(rng, draws.phi, draws.d, draws.log_scales)
     log_weights = draws.log_weight + log_joint - expansion.predicted(draws.phi, draws.d) + expansion.constant
     log_weights, pareto_k = smoothed_weights(log_weights)
-    if pareto_k > USABLE_K:
+    usable = pareto_k <= USABLE_K
+    if not (usable or problem.layout.varies):  # of hundreds of subjects' parameters weights never are
         warn_user(
             f"the Pareto k of the weights of Laplace's approximation is {pareto_k:.2f}, above {USABLE_K}: the draws "
             "are those of the approximation; use method='nuts'"
         )
-        rows = np.arange(num_samples)
-    else:
-        rows = systematic_resample(rng, log_weights)
+    rows = systematic_resample(rng, log_weights) if usable else np.arange(num_samples)
     dtype = jnp.result_type(float)
     return LaplacePosterior(
         model,
         {name: site[rows][None].astype(dtype) for name, site in sites.items()},
         {},
-        draws_from="Laplace's approximation, resampled by importance weights",
+        draws_from="Laplace's approximation" + ", resampled by importance weights" * usable,
         pareto_k=pareto_k,
         log_evidence=float(np.logaddexp.reduce(log_weights)) - math.log(num_samples),
     )

@@ -405,18 +405,13 @@ class Trajectories(NamedTuple):
     def to_xarray(self) -> Any:
         """An ``xarray.Dataset`` that :meth:`from_xarray` turns back into exactly these arrays and names.
 
-        One variable per array, with dims ``sequence``, ``time`` and ``feature``. Feature names and units
-        are coordinates of ``feature``, each vocabulary is a coordinate of a dim of its own
-        (``agent_names``, ...), and name, time unit and frame rate are attributes.
+        One variable per array, with dims ``sequence``, ``time`` and ``feature``. Feature names and units are
+        coordinates of ``feature``, vocabularies of dims of their own, and name, time unit and frame rate are attributes.
         """
         return write_dataset(check(self))
 
     def covariate_frame(self) -> Any:
-        """A ``pandas.DataFrame`` with one row per step within a length, in order of sequence and time, observed or not.
-
-        Columns are the covariates by name, as numbers, or as categories of all their levels. Rows of such a table go
-        back to their steps by ``padded_rows(data, rows)`` of `ethogram.models.data`.
-        """
+        """A ``pandas.DataFrame`` of the covariates, with one row per step within a length, sequence by sequence."""
         return covariate_frame(check(self))
 
     def to_table(self) -> Any:

@@ -128,6 +128,12 @@ class Covariates:
         if self.formula.strip():
             self.variables()
 
+    def role_model(self) -> type:
+        """The class of role HMMs with these transitions."""
+        from ethogram.models.roles.covariate_roles import CovariateRoleHMM
+
+        return CovariateRoleHMM
+
     def variables(self) -> tuple[str, ...]:
         """Names that the formula takes from data. ValueError for a formula that is none of `Covariates`."""
         from formulaic import Formula

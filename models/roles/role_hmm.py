@@ -127,15 +127,10 @@ class RoleHMM(ConjugateModel):
     zeros: Zeros = static_field(init=False, default=())
 
     def __new__(cls, *fields: Any, **named: Any) -> Any:
-        """The model; of covariates, a `CovariateRoleHMM`."""
-        from ethogram.models.roles.covariates import Covariates
-
+        """The model, of the class that the transition asks for: `Covariates` for a `CovariateRoleHMM`."""
         given = named["transition"] if "transition" in named else (*fields, *[None] * 4)[3]
-        if cls is RoleHMM and isinstance(given, Covariates):
-            from ethogram.models.roles.covariate_roles import CovariateRoleHMM
-
-            return object.__new__(CovariateRoleHMM)
-        return object.__new__(cls)
+        asks = cls is RoleHMM and hasattr(given, "role_model")
+        return object.__new__(given.role_model() if asks else cls)
 
     @property
     def coupling(self) -> Any:

@@ -80,6 +80,7 @@ from ethogram.models.planning import read_rddl as read_rddl
 from ethogram.models.rewards import GPIRL as GPIRL
 from ethogram.models.rewards import SwitchingGPIRL as SwitchingGPIRL
 from ethogram.models.rewards import select_inducing_points as select_inducing_points
+from ethogram.models.roles import Covariates as Covariates
 from ethogram.models.roles import RoleHMM as RoleHMM
 
 Constraints = IntentConstraints

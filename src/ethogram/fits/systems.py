@@ -16,6 +16,7 @@ from jaxtyping import Float
 from scipy.special import logsumexp
 
 from ethogram.fits import diagnose, effects, figures, findings, methods
+from ethogram.fits.densities import log_densities, log_likelihood
 from ethogram.fits.diagnose_choices import of_choices
 from ethogram.fits.diagnose_rewards import of_rewards
 from ethogram.fits.estimates import entries_of, exported_entries
@@ -26,7 +27,7 @@ from ethogram.inference.draws import flat_draws, one_chain
 from ethogram.inference.export import to_arviz
 from ethogram.inference.sampled_posterior import SampledPosterior
 from ethogram.models.arguments import require_integer
-from ethogram.models.conjugate_model import ConjugateModel, check_data, overrides, steps_by_entry
+from ethogram.models.conjugate_model import ConjugateModel, overrides
 from ethogram.models.data import Trajectories
 from ethogram.models.numpy_generator import numpy_generator
 from ethogram.models.printing import short_repr
@@ -127,16 +128,6 @@ def _draw_own(fit: Any, figure: Any, **shown: Any) -> None:
     axes.set(title=f"means and 90 % intervals{part}", xlabel="estimate", ylim=(-0.6, len(rows) - 0.4))
 
 
-def log_densities(fit: Any, data: Any, num_draws: int) -> tuple[np.ndarray, np.ndarray]:
-    """Log densities (draw, entry) of the entries of data, and the steps or decisions (entry,) of each."""
-    if not isinstance(data, Trajectories):
-        values = _log_likelihood(fit, data, num_draws)
-        return values, np.ones(values.shape[1])
-    check_data(fit.model, data)
-    steps = steps_by_entry(fit.model, data).astype(float)
-    return _log_likelihood(fit, data, num_draws, steps), steps
-
-
 class System(NamedTuple):
     """What fits of a model can answer; the defaults are those of a `ConjugateModel` of the user's own.
 
@@ -166,28 +157,6 @@ class System(NamedTuple):
     findings: Callable[[Any], findings.Findings] = findings.of_states
     faults: Callable[[Any, bool], Iterable[Finding]] = lambda fit, thorough: ()
     warns_of_rare_states: bool = False
-
-
-def _log_likelihood(fit: Any, data: Any, num_draws: int, counts: np.ndarray | None = None) -> np.ndarray:
-    """Log likelihoods (draw, entry), one entry per sequence, group or decision.
-
-    Parameters
-    ----------
-    counts : (entry,), what each counts; the export leaves those of 0 out, whose log likelihoods are 0 here. None: all
-        entries are those of the export.
-    """
-    if not fit.has_draws:
-        raise TypeError(f"a fit by {fit.method!r} is one answer, without draws: it has no predictive density")
-    tree = to_arviz(
-        fit.result, data, key=fit._key, num_draws=num_draws, log_likelihood="sequence", progress_bar=False
-    )
-    (values,) = (np.asarray(each) for each in tree.log_likelihood.data_vars.values())
-    known = values.reshape(values.shape[0] * values.shape[1], *values.shape[2:]).astype(float)
-    if counts is None:
-        return known
-    every = np.zeros((len(known), len(counts)))
-    every[:, counts > 0] = known
-    return every
 
 
 def some_draws(fit: Any, count: int) -> dict[str, np.ndarray]:
@@ -311,7 +280,7 @@ def _choice_log_densities(fit: Any, data: Any, num_draws: int) -> tuple[np.ndarr
 
     _check_parameters(fit, data)
     counts = np.asarray(weights_of(data, known=True), float)
-    values = _log_likelihood(fit, data, num_draws, counts)
+    values = log_likelihood(fit, data, num_draws, counts)
     return (counts * (logsumexp(values, axis=0) - np.log(len(values))))[None], counts
 
 
@@ -381,7 +350,7 @@ def _reward_log_densities(fit: Any, data: Any, num_draws: int) -> tuple[np.ndarr
         each = np.asarray(fit.model.counts(data))
         counts = each.sum(-1).astype(float)
     if fit.has_draws:
-        return _log_likelihood(fit, data, num_draws, counts), counts
+        return log_likelihood(fit, data, num_draws, counts), counts
     with np.errstate(divide="ignore", invalid="ignore"):
         log_policy = np.log(np.asarray(fit.result.policy, float))
         if isinstance(data, Trajectories):
