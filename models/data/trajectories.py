@@ -406,7 +406,7 @@ class Trajectories(NamedTuple):
         """An ``xarray.Dataset`` that :meth:`from_xarray` turns back into exactly these arrays and names.
 
         One variable per array, with dims ``sequence``, ``time`` and ``feature``. Feature names and units are
-        coordinates of ``feature``, vocabularies of dims of their own, and name, time unit and frame rate are attributes.
+        coordinates of ``feature``, vocabularies of dims of their own; name, time unit and frame rate are attributes.
         """
         return write_dataset(check(self))
 
