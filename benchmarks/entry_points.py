@@ -64,6 +64,9 @@ def entry_points() -> dict[str, st.SearchStrategy[Call]]:
     corridor = mdps.MDP.deterministic([[0, 1], [0, 1]], discount=0.5, features=np.eye(2))
     rain = ethogram.BayesNet(([0.5, 0.5], [[0.5, 0.5], [0.25, 0.75]]), ((), (0,)))
     gaussian = ethogram.GaussianEmission(1)
+    covered = ethogram.Trajectories.from_list(
+        [np.zeros((6, 1))], covariates={"x": [[1.0, 2.0, 4.0, 3.0, 7.0, 5.0]]}
+    )
     walk = ethogram.Trajectories.from_list([np.arange(12.0).reshape(6, 2)] * 2)
     acts = ethogram.Trajectories.from_list(states=[[0, 1, 0, 1]] * 2, actions=[[1, 0, 1, 1]] * 2)
     rows = ethogram.Decisions.from_list([np.eye(2), np.eye(2)], [0, 1])
@@ -125,6 +128,10 @@ def entry_points() -> dict[str, st.SearchStrategy[Call]]:
         "VonMisesEmission": _made(emissions.VonMisesEmission, {"num_features": 2}),
         "ProductEmission": _made(
             emissions.ProductEmission, {"emissions": [gaussian, emissions.PoissonEmission(1)]}
+        ),
+        "Covariates": _made(ethogram.Covariates, {"formula": "x", "vary": "subject"}),
+        "formula": _made(
+            lambda formula: ethogram.Covariates(formula).bind(covered), {"formula": "np.log(x) + cr(x, df=3)"}
         ),
         "RoleHMM": _made(ethogram.RoleHMM, {"num_roles": 2, "emission": gaussian}),
         "AgentMarkov": _made(

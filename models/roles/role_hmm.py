@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import inspect
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -458,6 +459,10 @@ class RoleHMM(ConjugateModel):
             x = x.reshape(-1, *x.shape[2:])
             states = jnp.where(observed, states.reshape(len(x), -1), -1)
         return Simulated(data._replace(observations=np.asarray(x)), states, parameters)
+
+
+_own = list(inspect.signature(RoleHMM.__init__).parameters.values())[1:]
+RoleHMM.__signature__ = inspect.Signature(_own)  # type: ignore[attr-defined]  # that of __new__ says nothing
 
 
 @quick_jit
