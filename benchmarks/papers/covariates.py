@@ -159,10 +159,10 @@ def gradient_ratio(steps: int) -> float:
     column = rng.normal(size=(1, steps)).astype(np.float32)
     odds = np.where(OFF, -2.5, 0).astype(np.float32)
 
-    def fixed(odds: Any, effect: Any) -> Any:
+    def fixed(odds: Any, effect: Any, likelihood: Any, column: Any) -> Any:
         return log_normalizer(jnp.zeros(STATES), jax.nn.log_softmax(odds + 0 * effect), likelihood).sum()
 
-    def driven(odds: Any, effect: Any) -> Any:
+    def driven(odds: Any, effect: Any, likelihood: Any, column: Any) -> Any:
         eta = odds + effect * column[:, :-1, None, None]
         return log_normalizer(jnp.zeros(STATES), jax.nn.log_softmax(eta), likelihood).sum()
 
@@ -171,7 +171,7 @@ def gradient_ratio(steps: int) -> float:
     for _ in range(6):
         for each, kept in zip(both, times, strict=True):
             begin = time.process_time()
-            jax.block_until_ready(each(odds, 0.3 * OFF))
+            jax.block_until_ready(each(odds, 0.3 * OFF, likelihood, column))
             kept.append(time.process_time() - begin)
     first, second = (float(np.median(kept[1:])) for kept in times)
     return second / first
