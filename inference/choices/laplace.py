@@ -28,8 +28,8 @@ from jax.scipy.special import logsumexp
 from numpyro.distributions import biject_to
 from scipy.special import gammaln
 
-from ethogram.inference.choices.pareto_weights import smoothed_weights, systematic_resample
 from ethogram.inference.draws import Draws, FitStatistics
+from ethogram.inference.pareto_weights import smoothed_weights, systematic_resample
 from ethogram.inference.sampled_posterior import SampledPosterior
 from ethogram.models.arguments import warn_user
 from ethogram.models.choices.choice_problem import ChoiceProblem, information, padded_count

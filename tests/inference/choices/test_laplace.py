@@ -17,7 +17,7 @@ from ethogram.inference.choices.laplace import (
     expand,
     laplace_choices,
 )
-from ethogram.inference.choices.pareto_weights import smoothed_weights, systematic_resample
+from ethogram.inference.pareto_weights import smoothed_weights, systematic_resample
 from ethogram.models.choices import Decisions, NoisyMDP
 
 KEY = jax.random.key(0)
