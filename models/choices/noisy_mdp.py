@@ -447,7 +447,8 @@ class NoisyMDP(Exportable):
             f"{name} + c * {np.array2string(part, precision=3, threshold=12)}" for name, part in parts.items()
         )
         agreeing = np.flatnonzero(found.agreeing)
-        said = f"decisions {_some(agreeing)} agree" if len(agreeing) else "no option differs along it"
+        few = ("no option differs along it", f"only decision {_some(agreeing)} depends on it")
+        said = few[len(agreeing)] if len(agreeing) < 2 else f"decisions {_some(agreeing)} agree"
         return f"the choices are separated: none contradicts {direction} for any c > 0 ({said})"
 
     def separating(self, data: Decisions | ChoiceProblem) -> tuple[Decisions, Separation | None]:
