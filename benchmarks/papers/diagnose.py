@@ -32,6 +32,7 @@ KINDS: dict[str, dict[str, tuple[str, ...]]] = {
         "a covariate moves switching": ("switching",),
         "a role too few": ("number of states",),
         "two roles too many": ("number of states",),
+        "a constant feature": ("features",),
     },
     "choices": {
         "sound": (),
@@ -44,6 +45,7 @@ KINDS: dict[str, dict[str, tuple[str, ...]]] = {
         "a missing square": ("nonlinear",),
         "features that explain nothing": ("features",),
         "a narrow prior": ("prior",),
+        "a constant feature": ("features",),
     },
     "rewards": {
         "sound": (),
@@ -52,6 +54,8 @@ KINDS: dict[str, dict[str, tuple[str, ...]]] = {
         "drift": ("drift",),
         "two goals": ("baseline", "drift", "policy"),
         "repeats the last action": ("baseline",),
+        "a constant feature": ("features",),
+        "a wrong discount": ("discount",),
     },
     "intents": {
         "sound": (),

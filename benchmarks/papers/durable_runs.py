@@ -42,9 +42,10 @@ from ethogram.inference.planning import RandomPolicy, play_episodes
 
 __all__ = ["FAULTS", "KINDS", "kill_row", "measure", "write_rows"]
 
-KILLS, KILLS_QUICK = 20, 2
+KILLS, KILLS_QUICK = 20, 1
 """Kills of each kind of run."""
-QUICK = ("cavi", "px-da", "map_fits")
+QUICK = ("px-da", "map_fits")
+"""Of which the first run compiles for less than ten seconds."""
 STATE = 20_000
 """Numbers in the states that are written while something fails."""
 FAULTS = {"open": os.open, "fsync": os.fsync, "link": os.link, "rename": os.replace}
@@ -226,7 +227,10 @@ def _wait_for_write(process: Any, path: Path) -> None:
 
 def kill_row(kind: str, kills: int, seed: int) -> report.Row:
     """The row of a kind of run, after so many kills."""
-    server = multiprocessing.get_context("forkserver")  # which imports once
+    server = multiprocessing.get_context("forkserver")
+    server.set_forkserver_preload(
+        ["ethogram.inference.imitation", "ethogram.inference.planning", "ethogram.fits"]
+    )
     random = np.random.default_rng(seed)
     with tempfile.TemporaryDirectory() as folder:
         place, cache = Path(folder), f"{folder}/cache"

@@ -38,7 +38,11 @@ def roles(kind: str, seed: int) -> tuple[ethogram.RoleHMM, ethogram.Trajectories
         if kind == "outliers, 1 %":
             far = rng.random(steps) < 0.01
             values[far] += 25 * rng.normal(size=(far.sum(), features))
-        each.append(origin + unit * values)
+        seen = origin + unit * values
+        if kind == "a constant feature":
+            seen = np.column_stack([seen, np.full(steps, 3.7 * unit)])
+        each.append(seen)
+    features = each[0].shape[1]
     fitted = {"a role too few": count - 1, "two roles too many": count + 2}.get(kind, count)
     return ethogram.RoleHMM(fitted, ethogram.GaussianEmission(features)), ethogram.Trajectories.from_list(
         each
@@ -77,6 +81,8 @@ def choices(kind: str, seed: int) -> tuple[ethogram.NoisyMDP, ethogram.Decisions
         x[far] += 25 * rng.normal(size=(far.sum(), options, features))
     kappa = (0.01 if kind == "a narrow prior" else 25.0) / unit**2
     seen = unit * (x + 10 * rng.normal(size=features))
+    if kind == "a constant feature":  # of the decision, and of no option
+        seen = np.concatenate([seen, np.repeat(unit * rng.normal(size=(number, 1, 1)), options, 1)], axis=-1)
     model = ethogram.NoisyMDP(float(kappa), kind="features")
     return model, ethogram.Decisions(seen, np.ones((number, options), bool), choice)
 
@@ -106,6 +112,10 @@ def rewards(kind: str, seed: int) -> tuple[ethogram.GPIRL, ethogram.Trajectories
             state = int(_drawn(rng, moves[state, action]))
     if kind == "features that explain nothing":
         features = rng.normal(size=features.shape)
+    if kind == "a constant feature":
+        features = np.column_stack([features, np.ones(side**2)])
+    if kind == "a wrong discount":
+        world = ethogram.MDP.dense(_grid(side, slip), discount=0.4)
     data = ethogram.Trajectories.from_list(states=list(states), actions=list(actions))
     return ethogram.GPIRL(world, features), data
 

@@ -59,7 +59,7 @@ def _far(x: np.ndarray, name: str) -> Iterator[Finding]:
     yield Finding(
         "outliers" if outliers else "tails",
         Level.WARNING if outliers else Level.CAUTION,
-        f"{count} of {len(values)} values of {name} ({100 * share:.2g} %) lie more than {FAR:g} standard deviations "
+        f"{count} of {len(values)} values of {name} ({100 * share:.3g} %) lie more than {FAR:g} standard deviations "
         f"from what is forecast, where {expected:.2g} are expected.",
         "Look at them, and mark errors of the device as missing; where they are real, allow one state more for them.",
         float(np.log(count / expected)),

@@ -92,12 +92,12 @@ def of_tables(elbo: float, states: np.ndarray, actions: np.ndarray, num_actions:
 
 
 def of_heldout(own: float, peers: Mapping[str, tuple[float, float]]) -> Iterator[Finding]:
-    """The best of some simpler models, where it predicts held-out actions better than the model.
+    """The best of some simpler models, where it predicts held-out actions or choices better than the model.
 
     Parameters
     ----------
-    own : nats per step of the model.
-    peers : by name, nats per step, and the standard error of the difference to the model, 0 where it is unknown.
+    own : nats per step, or decision, of the model.
+    peers : by name, the same, and the standard error of the difference to the model, 0 where it is unknown.
     """
     name = max(peers, key=lambda each: peers[each][0])
     gain, error = peers[name][0] - own, peers[name][1]
@@ -105,7 +105,7 @@ def of_heldout(own: float, peers: Mapping[str, tuple[float, float]]) -> Iterator
         yield Finding(
             "baseline",
             Level.WARNING,
-            f"Of held-out sequences {name} predicts the actions better, by {gain:.3f} (se {error:.3f}) nats per step.",
+            f"Of held-out data {name} predicts better, by {gain:.3f} (se {error:.3f}) nats each.",
             "Do not interpret the fit before it is better than such a model.",
             float(np.log1p(gain)),
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import re
 
 __all__ = ["Status", "advice"]
 
@@ -28,6 +29,11 @@ class Status(enum.StrEnum):
     def sentence(self) -> str:
         """What speaks against convergence; empty where nothing does."""
         return SENTENCES[self]
+
+    @property
+    def advice(self) -> str:
+        """What to pass, in words."""
+        return re.sub(r"(\w+)=\{\w+\}", r"a larger \1", ADVICE.get(self, LONGER))
 
 
 SENTENCES = {

@@ -46,7 +46,7 @@ from ethogram.models.choices.probit_choice import ProbitChoice
 from ethogram.models.choices.separation import Separation, find_separation
 from ethogram.models.conjugate_model import Entries, Exportable
 from ethogram.models.model_object import model_object, static_field
-from ethogram.models.printing import short_repr
+from ethogram.models.printing import few_names, short_repr
 
 __all__ = ["FlatPrior", "NoisyMDP", "SimulatedChoices"]
 
@@ -446,8 +446,9 @@ class NoisyMDP(Exportable):
         direction = "; ".join(
             f"{name} + c * {np.array2string(part, precision=3, threshold=12)}" for name, part in parts.items()
         )
-        agreeing = np.flatnonzero(found.agreeing)
-        said = f"decisions {_some(agreeing)} agree" if len(agreeing) else "no option differs along it"
+        agreeing = np.flatnonzero(found.agreeing).tolist()
+        few = ("no option differs along it", f"only decision {few_names(agreeing)} depends on it")
+        said = few[len(agreeing)] if len(agreeing) < 2 else f"decisions {few_names(agreeing)} agree"
         return f"the choices are separated: none contradicts {direction} for any c > 0 ({said})"
 
     def separating(self, data: Decisions | ChoiceProblem) -> tuple[Decisions, Separation | None]:
@@ -494,7 +495,3 @@ def _is_flat(variance: Any) -> bool:
 def _sum_zero(count: int) -> np.ndarray:
     """Orthonormal basis (count, count - 1) of the vectors that sum to zero."""
     return helmert(count).T if count > 1 else np.zeros((1, 0))
-
-
-def _some(numbers: np.ndarray) -> str:
-    return ", ".join(map(str, numbers[:5])) + (f" and {len(numbers) - 5} more" if len(numbers) > 5 else "")

@@ -10,6 +10,7 @@ Sanner (2010), "Relational dynamic influence diagram language (RDDL): language d
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -105,12 +106,24 @@ class RDDLExpressions:
         for name, kind in parameters:
             if kind not in self.objects:
                 raise ValueError(f"parameter {name} has type {kind!r}, which has no objects")
+        own = math.prod(len(self.objects[kind]) for _, kind in parameters)
+        count = self.num_terms + own * (1 + self._least_terms(arguments[-1]))
+        fix = "nest fewer quantifiers, or give fewer objects"
+        require_room("sums and quantifiers", (count,), np.uint8, fix, BYTES_OF_TERM)
         for chosen in itertools.product(*(self.objects[kind] for _, kind in parameters)):
             self.num_terms += 1
-            if self.num_terms % 1024 == 0:
-                fix = "nest fewer quantifiers, or give fewer objects"
-                require_room("sums and quantifiers", (self.num_terms,), np.uint8, fix, BYTES_OF_TERM)
             yield {**bound, **{name: each for (name, _), each in zip(parameters, chosen, strict=True)}}
+
+    def _least_terms(self, expression: Any) -> int:
+        """Terms of an expression, counted before it is expanded, without what a known operand may make needless."""
+        kind, _ = getattr(expression, "etype", ("", ""))
+        if kind == "aggregation":
+            sizes = [len(self.objects.get(each[1][1], ())) for each in expression.args[:-1]]
+            return math.prod(sizes) * (1 + self._least_terms(expression.args[-1]))
+        if kind not in ("arithmetic", "boolean", "control", "func", "relational"):
+            return 0
+        always = 1 if kind in ("boolean", "control") else len(expression.args)
+        return sum(map(self._least_terms, expression.args[:always]))
 
     def choices(self, arguments: Any, bound: Bound) -> list[tuple[Node, Quantity]]:
         """The quantities that a fluent may be, with probabilities: several where an argument is a fluent itself."""

@@ -13,8 +13,10 @@ from ethogram.fits.figures import draw_comparison
 from ethogram.fits.fit_object import Fit
 from ethogram.fits.new_data import Score, mean_and_error
 from ethogram.inference import storage
+from ethogram.inference.diagnostics import Diagnosis
 from ethogram.inference.draws import flat_draws
 from ethogram.inference.sampled_posterior import SampledPosterior
+from ethogram.models.arguments import require_flag
 from ethogram.models.printing import printed_as
 
 __all__ = ["Comparison", "compare", "score_table"]
@@ -35,8 +37,8 @@ class Comparison(NamedTuple):
     ----------
     kind : ``"algorithms"`` on one model, ``"models"`` on one data set, or ``"answers"`` to one query.
     scores : table, one row per fit, the best first: log predictive densities per step or decision with the standard
-        error of the difference to the best, smallest effective sample size per second, seconds. Of answers, log
-        probabilities and bounds.
+        error of the difference to the best, smallest effective sample size per second, seconds, and the worst finding
+        about each. Of answers, log probabilities and bounds.
     estimates : table of algorithms, one row per estimate: mean, lower and upper end of the 90 % interval by fit; None
         of others.
     disagreements : table of algorithms, one row per estimate and pair of fits that differ beyond Monte Carlo error, the
@@ -71,16 +73,18 @@ class Comparison(NamedTuple):
         return draw_comparison(self, figure)
 
 
-def compare(fits: Mapping[str, Any], data: Any = None) -> Comparison:
+def compare(fits: Mapping[str, Any], data: Any = None, *, findings: bool = False) -> Comparison:
     """Compare fits by name.
 
     Of algorithms on one model, labels are aligned to the first fit, and the estimates stand beside each other. Of
     models on one data set, log predictive densities of `data` rank them. Of methods on one query, the assignments do.
+    The statement has the worst finding of each fit that is more than a note, such as a search that has not converged.
 
     Parameters
     ----------
     fits : of :func:`ethogram.fit`, at least two, by name.
     data : that no fit has seen, for the scores; the data of the fits where None.
+    findings : whether to diagnose every fit, in place of its search alone where it was not diagnosed before.
 
     Examples
     --------
@@ -92,6 +96,7 @@ def compare(fits: Mapping[str, Any], data: Any = None) -> Comparison:
         raise TypeError("fits must be fits, as ethogram.fit returns")
     if len(fits) < 2:
         raise ValueError(f"fits has {len(fits)} entries: give at least two")
+    require_flag("findings", findings)
     if len({storage.fingerprint(_without_names(each.data)) for each in fits.values()}) > 1:
         raise ValueError("fits are of different data: fit all of them to the same")
     one_model = len({storage.fingerprint(each.model) for each in fits.values()}) == 1
@@ -100,7 +105,16 @@ def compare(fits: Mapping[str, Any], data: Any = None) -> Comparison:
             raise ValueError("fits answer different queries: compare answers to one")
         return _answers(fits)
     several = sum(each.has_draws for each in fits.values()) > 1  # the linear baseline has a score only
-    return _algorithms(fits, data) if one_model and several else _models(fits, data)
+    found = {name: each.diagnose() if findings else each._known_findings() for name, each in fits.items()}
+    compared = _algorithms(fits, data) if one_model and several else _models(fits, data)
+    compared.scores["worst finding"] = [_worst(found[name]) for name in compared.scores.index]
+    faults = [f"{name} has a {each[0]}" for name, each in found.items() if each.first_lines()]
+    return compared._replace(statement=" ".join([compared.statement, *faults]))
+
+
+def _worst(found: Diagnosis) -> str:
+    """The level and kind of the worst finding; empty where there is none."""
+    return f"{found[0].level.name.lower()}, {found[0].kind}" if found else ""
 
 
 def _without_names(data: Any) -> Any:

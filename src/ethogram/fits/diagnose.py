@@ -11,12 +11,15 @@ import numpy as np
 from scipy.special import gammaln
 
 from ethogram.inference.conjugate import ConjugateResult, ConjugateSVI, heldout_score_curve
+from ethogram.inference.conjugate.log_ratios import log_ratios
 from ethogram.inference.conjugate.search import EMPTY, mass_of_states
 from ethogram.inference.convergence import LARGEST_R_HAT, LEAST_ESS, convergence
 from ethogram.inference.diagnostics import Finding, Level
+from ethogram.inference.diagnostics.columns import of_columns
 from ethogram.inference.diagnostics.paths import of_alike, of_paths, of_rare_states, of_wide_states
 from ethogram.inference.diagnostics.residuals import of_residuals
 from ethogram.inference.diagnostics.tables import of_heldout, of_tables
+from ethogram.inference.diagnostics.weights import SCALES, of_ratios
 from ethogram.inference.sampled_posterior import SampledPosterior
 from ethogram.models.data import Trajectories
 from ethogram.models.data.parts import is_large
@@ -31,6 +34,10 @@ LONG = 30.0
 """Seconds of a fit from which on only a thorough diagnosis fits again."""
 MORE_GAIN, FEWER_GAIN = 5.0, 0.0
 """Nats of the ELBO by which one state more, or one fewer, has to be better."""
+RATIOS, LARGEST = (100, 1000), 2**25
+"""Fewest and most draws of q whose weights are looked at, and frames times states times draws between these."""
+MOST_MOVED = 0.1
+"""Total variation by which other priors may move the actions of a step, on average."""
 NEAR = 1.0
 """Nats below the best ELBO within which a restart has found the same fit."""
 
@@ -48,7 +55,8 @@ def of_search(fit: Any) -> Iterator[Finding]:
         )
     elif not getattr(result, "converged", True):  # of rewards
         said = f"The search has not converged: {getattr(result, 'reason', 'the gradient is not zero')}."
-        yield Finding("search", Level.CAUTION, said, "Give a larger num_steps.", 0.0)
+        advice = f"Pass {result.status.advice}." if hasattr(result, "status") else "Give it more steps."
+        yield Finding("search", Level.CAUTION, said, advice, 0.0)
     if isinstance(result, ConjugateResult) and len(result.restart_elbos) > 1:
         below = float(result.elbo[-1]) - result.restart_elbos
         alike = int((below < NEAR).sum())
@@ -63,16 +71,7 @@ def of_search(fit: Any) -> Iterator[Finding]:
     if isinstance(result, ConjugateResult):
         yield from _of_truncation(result.posterior)
     if hasattr(fit.model, "separation") and not fit.model.flat:
-        said = fit.model.separation(fit.model.check(fit.data))
-        if said is not None:
-            yield Finding(
-                "separation",
-                Level.WARNING,
-                f"{said[0].upper()}{said[1:]}.",
-                "Only the prior bounds the values along it: leave out what separates, or report how the answer depends "
-                "on the prior.",
-                0.0,
-            )
+        yield from _of_separation(fit.model, fit.model.check(fit.data))
     if isinstance(result, SampledPosterior):
         each = {name: convergence(site) for name, site in result.sites.items()}
         poor = [name for name, one in each.items() if not one.enough]
@@ -94,6 +93,26 @@ def of_search(fit: Any) -> Iterator[Finding]:
                 "Give a larger target_accept_prob, such as .95, or a narrower prior.",
                 diverging,
             )
+
+
+def _of_separation(model: Any, problem: Any) -> Iterator[Finding]:
+    """Features of choices along which no options differ, or a direction of their values that no choice contradicts."""
+    data, found = model.separating(problem)
+    if found is not None and model.kind == "features" and not found.agreeing.any():
+        names = data.metadata.feature_names or [f"feature {at}" for at in range(data.features.shape[-1])]
+        x = np.asarray(data.features, float)
+        first = np.take_along_axis(x, np.argmax(data.legal, axis=1)[:, None, None], 1)
+        rows, origin = x[data.legal], np.broadcast_to(first, x.shape)[data.legal]
+        yield from of_columns(rows, names, "between the options of a decision", origin)
+    elif found is not None:
+        said = model.separation(problem)
+        yield Finding(
+            "separation",
+            Level.WARNING,
+            f"{said[0].upper()}{said[1:]}.",
+            "Only the prior bounds the values along it: leave out what separates, or report what another prior gives.",
+            0.0,
+        )
 
 
 def _of_truncation(posterior: Any) -> Iterator[Finding]:
@@ -118,19 +137,19 @@ def of_roles(fit: Any, thorough: bool) -> Iterator[Finding]:
     yield from of_rare_states(states.frames, states.names)
     if model.exclusive is not None or model.known_roles or is_large(data):
         return
+    recorded, x = np.asarray(data.observed), np.asarray(data.observations, float)
+    features = data.metadata.feature_names or [f"feature {at}" for at in range(x.shape[-1])]
+    rows = x[recorded]
+    yield from of_columns(rows[np.isfinite(rows).all(-1)], features, "from frame to frame")
+    yield from _of_approximation(fit)
     try:
         residuals = fit.residuals()
     except TypeError:  # frames depend on those before
         pass
     else:
-        features = range(residuals.shape[-1])
-        yield from of_residuals(
-            residuals, data.metadata.feature_names or [f"feature {at}" for at in features]
-        )
-    recorded = np.asarray(data.observed)
-    yield from of_wide_states(
-        np.asarray(data.observations), np.where(recorded, states.path, -1), states.names
-    )
+        kept = np.flatnonzero(np.ptp(rows, axis=0)).tolist()  # of a constant rounding alone is left
+        yield from of_residuals(residuals[..., kept], [features[at] for at in kept])
+    yield from of_wide_states(x, np.where(recorded, states.path, -1), states.names)
     if len(states.names) > 1:
         yield from of_paths(np.where(recorded, fit.sample_paths(1)[0], -1), len(states.names))
     if isinstance(fit.result, ConjugateResult) and (thorough or fit.seconds < LONG):
@@ -151,7 +170,9 @@ def of_actions(fit: Any, thorough: bool) -> Iterator[Finding]:
 
 
 def of_intents(fit: Any, thorough: bool) -> Iterator[Finding]:
-    """Tables of actions, and, along a sampled path, intents that choose alike and chances of changes that vary."""
+    """Tables of actions, q beside the posterior, the prior, and, along a path, changes and intents that are alike."""
+    from ethogram.models.intents.updates import prior_given
+
     yield from of_actions(fit, thorough)
     if is_large(fit.data):
         return
@@ -161,9 +182,53 @@ def of_intents(fit: Any, thorough: bool) -> Iterator[Finding]:
     states, actions = np.asarray(data.states), np.asarray(data.actions)
     actions = np.where((path >= 0) & np.asarray(data.observed), actions, -1)
     yield from of_alike(path, states, actions, fit.state_names)
+    if isinstance(fit.result, ConjugateResult):
+        blocks = fit.result.posterior.blocks
+        prior = prior_given(fit.result.posterior.model, blocks["weights"], blocks.get("stickiness"))
+        yield from _of_approximation(fit, prior)
+        yield from _of_concentrations(fit)
     if count > 1:
         pairs = np.maximum(states, 0) * (fit.model.num_actions + 1) + actions + 1
         yield from of_paths(path, count, pairs)
+
+
+def _of_approximation(fit: Any, prior: Any = None) -> Iterator[Finding]:
+    """How far q of a mean field is from the posterior, by the weights that would correct its draws."""
+    if isinstance(fit.result, ConjugateResult):
+        key, cells = jax.random.fold_in(fit._key, 3), np.size(fit.data.observed) * len(fit.state_names)
+        count = int(np.clip(LARGEST // cells, *RATIOS))
+        found = log_ratios(key, fit.result.posterior, fit.data, count, prior)
+        yield from of_ratios(found, "Call corrected(), whose intervals do not rest on q.")
+
+
+def _of_concentrations(fit: Any) -> Iterator[Finding]:
+    """Whether steps keep their chances of actions where concentrations are halved and doubled, from this fit on."""
+    from ethogram.inference.intents import infer_intents
+
+    states, known = np.maximum(fit.data.states, 0), np.asarray(fit.data.actions) >= 0
+
+    def chances(found: ConjugateResult) -> np.ndarray:
+        """Probabilities (step, action) given all actions, which do not depend on the numbers of the intents."""
+        carried = np.asarray(found.posterior.model.rows_carried().states)
+        row = np.minimum(np.searchsorted(carried, states), len(carried) - 1)
+        policy = np.asarray(found.posterior.mean()["policy"])[:, row]
+        return np.einsum("nti,inta->nta", infer_intents(found, fit.data).probability, policy)[known]
+
+    moved, own = 0.0, chances(fit.result)
+    for scale in SCALES:
+        other = dataclasses.replace(fit.model, rho=scale * fit.model.rho, alpha=scale * fit.model.alpha)
+        settings: dict[str, Any] = {"init": fit.result, "search": "restarts", "progress_bar": False}
+        found = ConjugateSVI(other).run(fit._key, fit.data, fit.result.step + STEPS, **settings)
+        moved = max(moved, float(np.abs(chances(found) - own).sum(-1).mean() / 2))
+    if moved > MOST_MOVED:
+        yield Finding(
+            "prior",
+            Level.CAUTION,
+            f"Concentrations of half or twice the size move probabilities of actions by {moved:.2f} per step (total "
+            "variation).",
+            "Say in the report how the policies depend on rho and alpha, or record more.",
+            float(np.log(moved / MOST_MOVED)),
+        )
 
 
 def of_peers(fit: Any, curve: Callable[..., Any]) -> Iterator[Finding]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,17 +14,19 @@ from scipy.special import logsumexp
 
 from ethogram.inference.diagnostics import Finding
 from ethogram.inference.diagnostics.choices import Predicted, of_predictions, of_prior
-from ethogram.inference.diagnostics.tables import of_scores, table_scores
+from ethogram.inference.diagnostics.tables import CONCENTRATION, of_heldout, of_scores, table_scores
 from ethogram.inference.draws import flat_draws
+from ethogram.models.numpy_generator import numpy_generator
 from ethogram.models.quick_jit import quick_jit
 
 __all__ = ["of_choices"]
 
-DRAWS = 20
-"""Of the parameters, of which predictions are means."""
+DRAWS, LEAST_DRAWS = 20, 6
+"""Of the parameters, of which predictions are means; fewer of large data, whose posterior is narrow."""
 LEAST_PROBABILITY = 1e-9
 """Of a choice: below it they are rounded."""
-LARGE = 2**24
+FOLDS = 4
+LARGE = 2**19
 """Probabilities of all draws from which on there are fewer."""
 
 
@@ -36,7 +39,7 @@ def of_choices(fit: Any, thorough: bool) -> Iterator[Finding]:
     weight = weights_of(data, known=True)
     known = weight > 0
     sites = flat_draws(fit.draws().sites)
-    count = min(DRAWS, max(10, LARGE // data.legal.size)) * (10 if thorough else 1)
+    count = int(np.clip(LARGE // data.legal.size, LEAST_DRAWS, DRAWS)) * (10 if thorough else 1)
     rows = np.unique(np.linspace(0, len(sites["theta"]) - 1, count).round().astype(int))
     problem = padded(model.check(data, condition=False)).without_names()
     found = _predicted(model, sites["theta"][rows], problem)
@@ -62,6 +65,44 @@ def of_choices(fit: Any, thorough: bool) -> Iterator[Finding]:
         site = sites["theta" if data.subject is None else "loc"]
         deviation = np.sqrt(np.full(features.shape[-1], float(variance)))
         yield from of_prior(site[:, : len(deviation)], deviation, names)
+    if thorough:
+        yield from _of_folds(fit)
+
+
+def _of_folds(fit: Any) -> Iterator[Finding]:
+    """Whether equal chances, shares of the slots, or the model with constants of these predict folds better."""
+    from ethogram.inference.choices.laplace import laplace_choices
+    from ethogram.models.choices.choice_problem import padded
+    from ethogram.models.choices.decisions import weights_of
+
+    data, weight = fit.data, np.asarray(weights_of(fit.data, known=True), float)
+    legal, choice, known = np.asarray(data.legal), np.maximum(data.choice, 0), weight > 0
+    models = {"the model": fit.model}
+    if fit.model.rewards == "none":
+        models["the model with action_rewards=True"] = dataclasses.replace(fit.model, action_rewards=True)
+    names = (*models, "the table of shares of the slots", "the table of equal chances")
+    fold = numpy_generator(fit._key).permutation(len(weight)) % FOLDS
+    scores = np.zeros((len(names), len(weight)))
+    for number in range(FOLDS):
+        rest = np.where(fold == number, 0.0, weight)
+        share = np.bincount(choice, rest, legal.shape[1]) + CONCENTRATION
+        each = [share * legal / (legal @ share)[:, None], legal / legal.sum(1, keepdims=True)]
+        for model in reversed(models.values()):
+            try:
+                drawn = laplace_choices(fit._key, model, data._replace(weight=rest))
+            except (RuntimeError, ValueError):  # no mode, or the rest is separated under a flat prior
+                return
+            theta = drawn.sites["theta"][0, :: len(drawn.sites["theta"][0]) // DRAWS]
+            problem = padded(model.check(data, condition=False)).without_names()
+            each.insert(0, np.asarray(_predicted(model, theta, problem)[0], float)[: len(weight)])
+        chosen = np.maximum(
+            [probability[np.arange(len(choice)), choice] for probability in each], LEAST_PROBABILITY
+        )
+        scores += np.where(fold == number, np.log(chosen), 0)
+    mean = np.average(scores, axis=1, weights=weight)
+    error = (scores - scores[0])[:, known].std(1) / np.sqrt(known.sum())
+    peers = {name: (float(mean[at]), float(error[at])) for at, name in enumerate(names) if at}
+    yield from of_heldout(float(mean[0]), peers)
 
 
 @quick_jit(calls=2**11)

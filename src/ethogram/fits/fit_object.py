@@ -260,10 +260,9 @@ class Fit(BehaviourTables):
     def diagnose(self, *, thorough: bool = False) -> Diagnosis:
         """What is wrong with the fit: findings with their evidence and advice, the worst first.
 
-        They are of the search (not converged, few effective samples, divergences, separation); of roles (outliers,
-        tails, drift, dependence, switching, number of states); of choices (calibration, lapses, slots, habits, squares,
-        drift, outliers, the weight of the prior); of rewards (features that explain nothing, transitions, frequencies
-        of actions); and, of actions, of tables that explain them better. A fit without findings may still be wrong.
+        They are of the search, of features that do not differ, of the weight of the prior, of tables that explain
+        actions better, and of what roles, intents, choices and rewards leave unexplained, such as outliers, drift,
+        lapses or other transitions. A fit without findings may still be wrong.
 
         Parameters
         ----------
@@ -271,9 +270,10 @@ class Fit(BehaviourTables):
         """
         require_flag("thorough", thorough)
         if thorough not in self._diagnoses:
+            paths = {**self._paths}
             with held_warnings():  # of states and refits, which findings say
                 found = [*diagnose.of_search(self), *self._system.faults(self, thorough)]
-            self._diagnoses[thorough] = Diagnosis(found)
+            self._paths, self._diagnoses[thorough] = paths, Diagnosis(found)
         return self._diagnoses[thorough]
 
     def predict(self, data: Any = None, **settings: int) -> Any:

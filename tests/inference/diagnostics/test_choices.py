@@ -12,7 +12,13 @@ from scipy.special import ndtr
 
 from ethogram.inference.diagnostics import Level
 from ethogram.inference.diagnostics.actions import of_policy, of_transitions
-from ethogram.inference.diagnostics.choices import Predicted, _sums, of_predictions, of_prior
+from ethogram.inference.diagnostics.choices import (
+    Predicted,
+    _sums,
+    of_predictions,
+    of_prior,
+    with_centred_design,
+)
 from ethogram.inference.diagnostics.paths import of_alike, of_paths
 from ethogram.inference.diagnostics.tables import log_loo, of_heldout, of_scores, table_scores
 
@@ -82,6 +88,7 @@ def test_sums_are_the_moments_of_enumerated_choices():
     for choice in np.ndindex(3, 3):
         legal, subject = np.ones((2, 3), bool), np.zeros(2, int)
         data = Predicted(probability, np.array(choice), x, legal, np.ones(2), subject, x, np.arange(2))
+        data = with_centred_design(data)
         own = _sums(data, number)
         sums.append(own.beyond.sum())
         weights.append(probability[0, choice[0]] * probability[1, choice[1]])

@@ -10,9 +10,16 @@ import numpy as np
 import pytest
 
 from ethogram.inference.diagnostics import Diagnosis, Finding, Level
+from ethogram.inference.diagnostics.columns import of_columns
 from ethogram.inference.diagnostics.paths import of_paths, of_rare_states, of_wide_states
 from ethogram.inference.diagnostics.residuals import of_residuals
 from ethogram.inference.diagnostics.tables import log_evidence, of_tables, table_evidence
+from ethogram.inference.diagnostics.weights import (
+    of_ratios,
+    of_shifts,
+    shifts_of_normal,
+    shifts_of_weighted,
+)
 
 
 def kinds(findings):
@@ -109,3 +116,44 @@ def test_a_diagnosis_has_the_worst_first_and_prints_a_line_each():
     assert repr(found).splitlines()[0] == "warning, search: Evidence. Advice."
     assert list(found.to_table()["level"]) == ["warning", "warning", "note"]
     assert repr(Diagnosis()) == "no findings" and not Diagnosis()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, float])
+def test_constant_and_doubled_features_are_named(dtype):
+    """Also in single precision, far from zero, where differences have three digits."""
+    x = np.random.default_rng(0).normal(size=(500, 3)).astype(dtype)
+    other, both = 7 * x[:, :1] + dtype(1e3), x[:, :1] - 2 * x[:, 1:2]
+    values = np.concatenate([x, np.full((500, 1), 0.1, dtype), other, both], axis=1)
+    found = list(of_columns(values.astype(float), list("xyzcdb"), "at all"))
+    said = " ".join(each.evidence for each in found)
+    assert len(found) == 3 and "c does not differ at all" in said
+    assert "d is x, each times" in said and "b is x plus y, each times" in said
+    pairs = list(of_columns(values.astype(float), list("xyzcdb"), "at all", sums=False))
+    assert len(pairs) == 2 and not any(each.evidence.startswith("b") for each in pairs)
+    assert not list(of_columns(x.astype(float), list("xyz"), "at all"))
+
+
+@pytest.mark.parametrize(("sd", "far"), [(0.3, True), (0.9, False)])
+def test_pareto_k_of_a_normal_that_is_too_narrow(sd, far):
+    """Ratios of N(0, 1) and N(0, sd^2) have a tail of shape 1 - sd^2."""
+    x = np.random.default_rng(0).normal(size=4000) * sd
+    found = list(of_ratios(x**2 / (2 * sd**2) - x**2 / 2, "Advice."))
+    assert bool(found) is far
+    if far:
+        k = float(found[0].evidence.partition("k of ")[2].partition(",")[0])
+        assert k == pytest.approx(1 - sd**2, abs=0.15)
+
+
+def test_shifts_of_weighted_draws_are_those_of_the_conjugate_posterior():
+    """Of a normal mean: prior N(0, 1), precision 4 of the data, whose mean is 3."""
+    mean, variance = 3 * 4 / 5, 1 / 5
+    draws = np.random.default_rng(0).normal(mean, variance**0.5, (20_000, 1))
+    log_prior = [-((draws[:, 0] / scale) ** 2) / 2 for scale in (0.5, 1.0, 2.0)]
+    shift = shifts_of_weighted(draws, [log_prior[0] - log_prior[1], log_prior[2] - log_prior[1]])
+    wanted = max(abs(3 * 4 / (4 + scale**-2) - mean) for scale in (0.5, 2.0)) / variance**0.5
+    assert shift == pytest.approx(wanted, rel=0.05)
+    exact = shifts_of_normal(np.array([mean]), np.array([[variance]]), np.ones(1), np.array([[-2.0]]))
+    assert exact == pytest.approx(wanted, rel=1e-9)
+    (finding,) = of_shifts(np.append(0.1, shift), ["x", "y"], "Advice.")
+    assert finding.kind == "prior" and "move y by 2" in finding.evidence
+    assert not list(of_shifts(np.full(2, 0.4), ["x", "y"], "Advice."))

@@ -288,6 +288,7 @@ def test_flat_priors_need_choices_that_overlap():
     ):
         NoisyMDP(float("inf"), "features")(separated)
     NoisyMDP(100.0, "features").check(separated)
+    assert "(only decision 0 depends on it)" in NoisyMDP(kind="features").separation(separated.take([0]))
     unvisited = Decisions.from_list([np.eye(3)[:2]] * 4, [0, 1, 0, 1])
     with pytest.raises(ValueError, match="no option differs along it"):
         NoisyMDP(float("inf")).check(unvisited)

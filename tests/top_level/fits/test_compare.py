@@ -139,7 +139,11 @@ def test_models_are_ranked_by_held_out_scores(fits, split):
     wanted = other.score(new).mean - fits[0].score(new).mean
     assert found.scores.loc["vague", "difference"] == pytest.approx(wanted)
     assert found.plot().axes[0].get_xlabel().startswith("log density per step")
+    assert "has a caution" not in found.statement
+    other.result = result._replace(converged=False)
     training = ethogram.compare({"vague": other, "two roles": fits[0]})
+    assert training.scores.loc["vague", "worst finding"] == "caution, search"
+    assert "vague has a caution, search: The ELBO still rises" in training.statement
     assert "favour large models" in training.statement and "favour" not in found.statement
 
 
