@@ -19,7 +19,7 @@ from jaxtyping import Float
 from ethogram.inference.diagnostics.finding import Finding, Level
 from ethogram.inference.pareto_weights import smoothed_weights
 
-__all__ = ["SCALES", "of_ratios", "of_shifts", "shifts_of_normal", "shifts_of_weighted"]
+__all__ = ["FAR", "SCALES", "of_ratios", "of_shifts", "shifts_of_normal", "shifts_of_weighted"]
 
 FAR = 0.7
 """Pareto k from which on weights do not correct draws (Vehtari and others 2024, section 3.3)."""

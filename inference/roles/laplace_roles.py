@@ -9,9 +9,9 @@ The hidden states are summed out. With :math:`\phi` the parameters of initial st
 is expanded at its mode; subjects are independent given :math:`\phi`, so that the precision is an arrow, and its cost
 linear in subjects. The scales :math:`\tau` of subjects and splines have the marginal density that this Gaussian leaves
 them, whose mode alternates with the expansion: Breslow and Clayton (1993); Wood and Fasiolo (2017), "A generalized
-Fellner-Schall method", maximise the same function. Draws of their logarithms are from a multivariate t, all other
-draws from the Gaussian given these, and the ratio to the joint density weights them: Vehtari, Simpson, Gelman, Yao,
-Gabry (2024), "Pareto smoothed importance sampling".
+Fellner-Schall method", maximise the same function. Draws of their logarithms come from a multivariate t, resampled by
+that density, all other draws from the Gaussian given these, and the ratio to the joint density weights them: Vehtari,
+Simpson, Gelman, Yao, Gabry (2024), "Pareto smoothed importance sampling".
 """
 
 from __future__ import annotations
@@ -49,6 +49,8 @@ FIRST_SCALE = 0.5
 """Of subjects and splines, where the alternation starts."""
 DEGREES = 5
 """Degrees of freedom of the t of the logarithms of scales, whose posterior is skewed."""
+PROPOSALS = 2
+"""Draws of the t for each one that is kept, by its weight under the expansion."""
 DIFFERENCE = 1e-3
 """Step of the differences for derivatives in logarithms of scales."""
 LEAST_CURVATURE = 0.25
@@ -275,12 +277,15 @@ def _draws(rng: Any, problem: Problem, expansion: Expansion, log_scales: np.ndar
         curvature = np.asarray(slopes) / (2 * DIFFERENCE)
         sizes, axes = np.linalg.eigh((curvature + curvature.T) / 2)
         spread = 1 / np.sqrt(np.maximum(sizes, LEAST_CURVATURE))
-        noise = rng.normal(size=(count, size)) / np.sqrt(rng.chisquare(DEGREES, (count, 1)) / DEGREES)
+        tried = PROPOSALS * count
+        noise = rng.normal(size=(tried, size)) / np.sqrt(rng.chisquare(DEGREES, (tried, 1)) / DEGREES)
         log_t = np.log1p((noise**2).sum(1) / DEGREES) * -(DEGREES + size) / 2 - np.log(spread).sum()
         log_t += gammaln((DEGREES + size) / 2) - gammaln(DEGREES / 2) - size / 2 * math.log(DEGREES * math.pi)
         x = log_scales + (noise * spread) @ axes.T
-        log_weight = np.array([density(one) for one in x]) - log_t
+        ratios = np.array([density(one) for one in x]) - log_t
+        x = x[systematic_resample(rng, ratios)[::PROPOSALS]]
         gaussians = [condition(problem, expansion, one) for one in x]
+        log_weight = np.full(count, np.logaddexp.reduce(ratios) - math.log(tried))
     else:
         x = np.zeros((count, 0))
         gaussians = [condition(problem, expansion, log_scales)] * count

@@ -19,7 +19,7 @@ from ethogram.inference.diagnostics.columns import of_columns
 from ethogram.inference.diagnostics.paths import of_alike, of_paths, of_rare_states, of_wide_states
 from ethogram.inference.diagnostics.residuals import of_residuals
 from ethogram.inference.diagnostics.tables import of_heldout, of_tables
-from ethogram.inference.diagnostics.weights import SCALES, of_ratios
+from ethogram.inference.diagnostics.weights import FAR, SCALES, of_ratios
 from ethogram.inference.sampled_posterior import SampledPosterior
 from ethogram.models.data import Trajectories
 from ethogram.models.data.parts import is_large
@@ -83,6 +83,15 @@ def of_search(fit: Any) -> Iterator[Finding]:
                 f"(r_hat above {LARGEST_R_HAT}).",
                 'Give a larger num_warmup and num_samples, by method="nuts" where this one takes neither.',
                 float(len(poor)),
+            )
+        if (k := getattr(result, "pareto_k", 0.0)) > FAR:
+            yield Finding(
+                "search",
+                Level.NOTE,
+                f"The Pareto k of the weights of Laplace's approximation is {k:.2f}, above {FAR}: the "
+                "weights do not correct its draws.",
+                'Compare the intervals with those of method="nuts", which starts from them.',
+                float(np.log(k / FAR)),
             )
         diverging = float(np.mean(result.statistics.get("diverging", 0)))
         if diverging > 0:

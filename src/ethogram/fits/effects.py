@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
 from ethogram.fits.estimates import exported_entries
+from ethogram.inference.diagnostics import Finding, Level
+from ethogram.inference.diagnostics.paths import of_rare_states
 from ethogram.inference.draws import flat_draws
 from ethogram.models.arguments import require_number
 from ethogram.models.roles import CovariateRoleHMM
 from ethogram.plots.axes import figure_or_new, show_plainly
 from ethogram.plots.covariates import covariate_curves
 
-__all__ = ["curves", "effects", "entries", "long_run", "plot_covariate", "refuse_forecast"]
+__all__ = ["curves", "effects", "entries", "faults", "long_run", "plot_covariate", "refuse_forecast"]
 
 NUM_POINTS = 50
 """Of a curve along a covariate."""
+UNTOLD = 0.9
+"""Posterior standard deviation of an effect over that of the prior, from which on the data said nothing of it."""
+RUNAWAY = 2.5
+"""Mean of an effect in standard deviations of its prior, from which on it is doubtful that the data bound it."""
 
 
 def entries(fit: Any, **options: Any) -> tuple[list[str], np.ndarray]:
@@ -27,6 +33,35 @@ def entries(fit: Any, **options: Any) -> tuple[list[str], np.ndarray]:
     names, draws = exported_entries(fit, **options)
     kept = np.flatnonzero((draws != 0).any((0, 1)))
     return [names[at] for at in kept], draws[..., kept]
+
+
+def faults(fit: Any, thorough: bool) -> Iterator[Finding]:
+    """States of few frames, and effects that the prior decides: of changes that were hardly seen, or run away."""
+    states = fit.states()
+    yield from of_rare_states(states.frames, states.names)
+    model, draws = _model_and_draws(fit)
+    found, names = model.transition.encoding, fit.state_names
+    fixed = np.flatnonzero(~found.is_smooth)
+    each = draws["effect"][..., fixed].astype(float) * found.spread[fixed] / model.transition.scale
+    off = ~np.eye(len(names), dtype=bool)
+    checks = (
+        (
+            (each.std(0) > UNTOLD) & off[..., None],
+            "are as uncertain as their prior",
+            "Give fewer states or covariates.",
+        ),
+        (
+            (np.abs(each.mean(0)) > RUNAWAY) & off[..., None],
+            f"lie over {RUNAWAY:g} standard deviations of their prior from 0, which alone may bound them",
+            "See whether the covariate tells the change perfectly; report what another scale= of Covariates gives.",
+        ),
+    )
+    for wrong, said, advice in checks:
+        if wrong.any():
+            one, other, column = np.argwhere(wrong)[0]
+            example = f"{found.names[fixed[column]]} of {names[one]} to {names[other]}"
+            words = f"{int(wrong.sum())} of {int(off.sum()) * len(fixed)} effects, such as {example}, {said}."
+            yield Finding("prior", Level.CAUTION, words, advice, float(wrong.mean()))
 
 
 def refuse_forecast(fit: Any, data: Any) -> Any:

@@ -392,7 +392,7 @@ SYSTEMS: Mapping[str, System] = {
         methods=methods.covariate_methods,
         entries=effects.entries,
         predict=effects.refuse_forecast,
-        faults=lambda fit, thorough: (),
+        faults=effects.faults,
     ),
     "roles.RoleHMM": _ROLES,
     "intents.AgentMarkov": System(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
+
 import jax
 import matplotlib
 import numpy as np
@@ -78,6 +81,25 @@ def test_the_figure_of_a_covariate(fit, name):
     assert figure.axes[0].get_xlabel() == ("temperature (C)" if name == "temperature" else "sex")
     assert [axes.get_title() for axes in figure.axes] == ["from 0", "from 1", "time in the long run"]
     matplotlib.pyplot.close(figure)
+
+
+def test_effects_that_the_prior_decides_are_named(fit):
+    """Sound effects are not; those as wide as the prior, or far out in it, are."""
+    assert not [finding for finding in fit.diagnose() if finding.kind == "prior"]
+    scale = 1 / fit.result.model.transition.encoding.spread[0]
+    rng = np.random.default_rng(1)
+    for mean, sd, said in (
+        (0.0, 1.0, "as uncertain as their prior"),
+        (4.0, 0.2, "from 0, which alone may bound"),
+    ):
+        sites = {name: site.copy() for name, site in fit.result.sites.items()}
+        sites["effect"][0, :, 0, 1, 0] = scale * rng.normal(mean, sd, sites["effect"].shape[1])
+        other = copy.copy(fit)
+        other.result = dataclasses.replace(fit.result, sites=sites)
+        other._diagnoses, other._paths = {}, {}
+        found = [finding for finding in other.diagnose() if finding.kind == "prior"]
+        assert said in str(found[0])
+        assert "temperature of 0 to 1" in str(found[0])
 
 
 def test_a_fit_with_covariates_is_a_fit_like_others(fit, tmp_path):
