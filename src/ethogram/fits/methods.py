@@ -6,7 +6,7 @@ Algorithms of a system are imported when a model of it is fitted.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -16,7 +16,7 @@ from jax import Array
 from numpyro.distributions import Distribution
 
 from ethogram.inference.checkpoint import check_path
-from ethogram.inference.conjugate import ConjugateSVI
+from ethogram.inference.conjugate import ConjugateSVI, fit_side_by_side
 from ethogram.inference.export import to_arviz
 from ethogram.inference.nuts_chains import run_chains
 from ethogram.inference.refresh import refresh_posterior
@@ -66,10 +66,13 @@ class Method(NamedTuple):
     ----------
     run : of key, model, data and settings by name; returns what has ``draws_for_export``, or an answer.
     settings : those that it takes, with checks of the values that it does not check itself before it computes.
+    several : of a model, words of keys, small data sets, how many there are in all, and settings; fits that were made
+        together, each a `SmallFit`, or None where `run` has to make it. Of methods that have it for all models.
     """
 
     run: Callable[[Array, Any, Any, Mapping[str, Any]], Any]
     settings: Mapping[str, Check]
+    several: Callable[[Any, np.ndarray, Sequence[Any], int, Mapping[str, Any]], list[Any]] | None = None
 
 
 class Methods(NamedTuple):
@@ -201,7 +204,7 @@ def conjugate_methods(model: Any, data: Any) -> Methods:
     stored = isinstance(data, Trajectories) and on_disk(data) and is_large(data)
     many = isinstance(data, Trajectories) and (stored or num_groups(data) > MANY_GROUPS)
     by_name = {
-        "cavi": Method(_cavi, CAVI),
+        "cavi": Method(_cavi, CAVI, _cavi_of_several),
         "svi": Method(_svi, CAVI),
         "nuts": Method(_nuts_of_chains, NUTS),
         "refresh": Method(_refresh, REFRESH),
@@ -290,6 +293,13 @@ def network_methods(model: Any, data: Any) -> Methods:
 
 def _cavi(key: Array, model: Any, data: Any, settings: Mapping[str, Any]) -> Any:
     return ConjugateSVI(model).run(key, data, **{"num_steps": NUM_STEPS, **settings})
+
+
+def _cavi_of_several(
+    model: Any, words: np.ndarray, data: Sequence[Any], count: int, settings: Mapping[str, Any]
+) -> list[Any]:
+    given = {"num_steps": NUM_STEPS, **_without_bar(settings)}
+    return fit_side_by_side(model, words, data, count, **given)
 
 
 def _svi(key: Array, model: Any, data: Any, settings: Mapping[str, Any]) -> Any:
