@@ -208,8 +208,8 @@ def _ascended(
     traces: list[list[np.ndarray]] = [[] for _ in prepared]
     done: dict[int, tuple[Settled, np.ndarray, np.ndarray, bool]] = {}
     while len(done) < len(prepared):
-        for lane, (number, own) in zip(np.flatnonzero(now.fit < 0).tolist(), waiting, strict=False):
-            now.enter(lane, number, *own)
+        for lane, (number, one) in zip(np.flatnonzero(now.fit < 0).tolist(), waiting, strict=False):
+            now.enter(lane, number, *one)
         # Fits whose steps are used up get the ELBO of their blocks, by an iteration whose step is dropped.
         spent = now.iteration >= num_steps
         running = now.active | spent[:, None]

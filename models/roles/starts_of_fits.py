@@ -63,10 +63,12 @@ def statistics_of_fits(
 
 
 def _is_plain(data: StartData, num_roles: int) -> bool:
-    """Whether every step is an observed frame, and the frames are few and many enough to be clustered."""
+    """Whether every step is a frame with all features, and the frames are few and many enough to be clustered."""
     (chain,), (observed,), (alive,) = data.chains[:1], data.observed[:1], data.alive[:1]
     whole = len(data.chains) == 1 and chain.states is None and np.array_equal(observed, alive)
     if not whole or not num_roles <= len(data.points.sequence) <= MOST_FRAMES:
+        return False
+    if any(np.isnan(x).any() for x in jax.tree.leaves(data.frames) if x.dtype.kind == "f"):
         return False
     return len({*data.points.features[:, 0].tolist()}) >= num_roles
 

@@ -108,10 +108,9 @@ def _side_by_side(task: Task) -> dict[str, Outcome]:
         try:
             words = split_words(np.stack([item.key for item in items]), 2, task.impl)
             data = [item.data for item in items]
-            found = methods.by_name[name].several(
-                items[0].model, words[:, 0], data, task.together, task.settings
-            )
-        except Exception:
+            several: Any = methods.by_name[name].several
+            found = several(items[0].model, words[:, 0], data, task.together, task.settings)
+        except Exception:  # which fits have it, they say one by one
             return {}
     if said_of(noted):  # it is not known by which
         return {}

@@ -214,6 +214,8 @@ def test_starts_of_several_fits_are_those_of_each():
             x[7] = 500.0
         if number == 4:
             x[5] = np.nan
+        if number == 5:
+            x[6, 0] = np.nan
         data = Trajectories.from_list([x, x[:1]], missing="nan")
         bound = model.bind(data)
         fits.append((bound, bound.start_data([bound.arrange(data)])))
