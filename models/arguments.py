@@ -387,14 +387,19 @@ def require_covariance(name: str, matrices: Any, rows: Iterable[tuple[int, ...]]
     matrices = np.asarray(matrices)
     tolerance = 1e3 * np.finfo(np.result_type(matrices, np.float16)).eps
     for at in np.ndindex(matrices.shape[:-2]) if rows is None else rows:
-        matrix, place = matrices[at], f"{name}{list(at) or ''}"
-        came = np.array2string(matrix, separator=", ")
+        matrix, fault = matrices[at], ""
         if not np.isfinite(matrix).all():
-            raise ValueError(f"{place} is not finite (it is {came})")
-        if not np.abs(matrix - matrix.T).max() <= tolerance * np.abs(matrix).max():
-            raise ValueError(f"{place} is not symmetric (it is {came}): pass (M + M.T) / 2")
-        try:
-            np.linalg.cholesky((matrix + matrix.T) / 2)
-        except np.linalg.LinAlgError:
-            fix = "add to its diagonal, or drop features that depend on others"
-            raise ValueError(f"{place} is not positive definite (it is {came}): {fix}") from None
+            fault, fix = "finite", ""
+        elif not np.abs(matrix - matrix.T).max() <= tolerance * np.abs(matrix).max():
+            fault, fix = "symmetric", ": pass (M + M.T) / 2"
+        else:
+            try:
+                np.linalg.cholesky((matrix + matrix.T) / 2)
+            except np.linalg.LinAlgError:
+                fault, fix = (
+                    "positive definite",
+                    ": add to its diagonal, or drop features that depend on others",
+                )
+        if fault:
+            came = np.array2string(matrix, separator=", ")
+            raise ValueError(f"{name}{list(at) or ''} is not {fault} (it is {came}){fix}")

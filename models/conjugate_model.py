@@ -302,6 +302,34 @@ class ConjugateModel(Exportable, abc.ABC):
         """
         raise NotImplementedError(f"{type(self).__name__} has no method start_statistics")
 
+    @classmethod
+    def starts_of_fits(
+        cls,
+        fits: Sequence[tuple[Any, Any]],
+        words: Sequence[Sequence[int]],
+        kinds: Mapping[int, str],
+        number: int | None = None,
+    ) -> list[dict[str, Any]]:
+        """`start_statistics` (start, ...) of one fit or several, whose bound models have one structure.
+
+        Parameters
+        ----------
+        fits : bound model and its `start_data` of each.
+        words : of the key of each fit, which with the number of a start seed it.
+        kinds : of the starts, by their numbers.
+        number : as of `start_statistics`.
+        """
+        more = () if number is None else (number,)
+        found = []
+        for (model, data), own in zip(fits, words, strict=True):
+            rngs = [np.random.default_rng([*own, start]) for start in kinds]
+            each = [
+                model.start_statistics(rng, kind, data, *more)
+                for rng, kind in zip(rngs, kinds.values(), strict=True)
+            ]
+            found.append(jax.tree.map(lambda *x: np.stack(x), *each))
+        return found
+
     def start_data(self, batches: list[Any]) -> Any:
         """What `start_statistics` takes in place of batches, so that all starts share it. Default: the batches."""
         return batches

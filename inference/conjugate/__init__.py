@@ -13,6 +13,7 @@ from ethogram.inference.conjugate.score_curve import (
     heldout_log_likelihood,
     heldout_score_curve,
 )
+from ethogram.inference.conjugate.side_by_side import fit_side_by_side, lanes_for
 from ethogram.inference.conjugate.starts import start_blocks
 from ethogram.inference.conjugate.step_sizes import constant_then_average, robbins_monro
 
@@ -23,8 +24,10 @@ __all__ = [
     "PeerScore",
     "ScoreCurve",
     "constant_then_average",
+    "fit_side_by_side",
     "heldout_log_likelihood",
     "heldout_score_curve",
+    "lanes_for",
     "load_posterior",
     "posterior_of",
     "robbins_monro",

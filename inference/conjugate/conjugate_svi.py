@@ -28,7 +28,7 @@ from jax.sharding import Mesh
 from ethogram.inference import storage
 from ethogram.inference.checkpoint import Checkpoint
 from ethogram.inference.conjugate.ascent import Ascent, one_of
-from ethogram.inference.conjugate.journal import Journal
+from ethogram.inference.conjugate.journal import Journal, Pages
 from ethogram.inference.conjugate.mini_batches import group_order, in_group_order
 from ethogram.inference.conjugate.posterior import ConjugatePosterior, ConjugateResult
 from ethogram.inference.conjugate.problem import (
@@ -54,7 +54,7 @@ from ethogram.models.families.projection import may_not_fall, warn_of_rows
 from ethogram.models.keys import folded_key, split_key
 from ethogram.models.memory_bound import require_room
 
-__all__ = ["ConjugateSVI"]
+__all__ = ["ConjugateSVI", "check_settings", "chosen_search", "result_of", "warn_of_falls"]
 
 
 class ConjugateSVI:
@@ -147,12 +147,8 @@ class ConjugateSVI:
         from tqdm.auto import tqdm
 
         require_key(key)
-        counts = {"num_steps": num_steps, "restarts": restarts, "checkpoint_every": checkpoint_every}
-        counts |= {} if evaluate_every is None else {"evaluate_every": evaluate_every}
-        for name, count in counts.items():
-            require_integer(name, count, 1)
-        require_number("tol", tol, least=0)
-        require_one_of("search", search, ("auto", "restarts", "edits"))
+        require_integer("checkpoint_every", checkpoint_every, 1)
+        check_settings(num_steps, restarts, tol, search, evaluate_every)
         check_step_size(step_size)
         check_data(self.model, data)
         frames = require_informative(self.model, data)
@@ -175,7 +171,7 @@ class ConjugateSVI:
         size = sum(np.size(leaf) for leaf in jax.tree.leaves(problem.prior))
         require_room("blocks of all restarts", (restarts, size), float, "give fewer restarts", copies=8)
         several = earlier is None and restarts > 1
-        chosen = _chosen_search(search, problem.model, ascends and tol > 0, several)
+        chosen = chosen_search(search, problem.model, ascends and tol > 0, several)
         steps = None if ascends else plan_steps(problem, data, key_plan, batch_size, step_size)
         every = evaluate_every or (1 if steps is None else steps.epoch)
 
@@ -224,10 +220,22 @@ class ConjugateSVI:
                         best, elbos = edit_search(ascend, problem, blocks, folded_key(key_plan, 1))
                     else:
                         best, elbos = restart_search(ascend, problem, blocks)
-        return _result(problem, best, elbos, journal, first, key_next, ascends, chosen)
+        return result_of(
+            problem, best, elbos, journal.pages, journal.closed, first, key_next, ascends, chosen
+        )
 
 
-def _chosen_search(search: str, model: ConjugateModel, converges: bool, several: bool) -> str:
+def check_settings(num_steps: Any, restarts: Any, tol: Any, search: Any, evaluate_every: Any) -> None:
+    """Raise TypeError or ValueError for invalid settings of :meth:`ConjugateSVI.run`."""
+    counts = {"num_steps": num_steps, "restarts": restarts}
+    counts |= {} if evaluate_every is None else {"evaluate_every": evaluate_every}
+    for name, count in counts.items():
+        require_integer(name, count, 1)
+    require_number("tol", tol, least=0)
+    require_one_of("search", search, ("auto", "restarts", "edits"))
+
+
+def chosen_search(search: str, model: ConjugateModel, converges: bool, several: bool) -> str:
     """The search of a fit: ``"restarts"``, ``"edits"`` or ``"grow"``."""
     if search == "edits" and not (converges and model.labelling):
         raise ValueError(
@@ -259,11 +267,12 @@ def _refuse_impossible(data: Trajectories, problem: Problem, blocks: Any, elbo: 
     )
 
 
-def _result(
+def result_of(
     problem: Problem,
     best: Settled,
     elbos: np.ndarray,
-    journal: Journal,
+    pages: Pages,
+    cut_off: bool,
     first: int,
     key: Array,
     ascends: bool,
@@ -273,7 +282,6 @@ def _result(
     elbos = np.where(np.isnan(elbos), -np.inf, elbos)
     at = int(np.argmax(elbos))
     elbos[at] = best.elbo
-    pages = journal.pages
     # In a search the traces are those of the best fit so far, and those of its restarts end earlier.
     last = elbos if chosen == "restarts" or not pages.traces else np.fmax(elbos, pages.traces[-1])
     traces = np.stack([*pages.traces, last], axis=1)
@@ -289,7 +297,7 @@ def _result(
         posterior=ConjugatePosterior(problem.model, placed(blocks)),
         elbo=trace,
         restart_elbos=elbos.astype(float),
-        converged=not (best.active or journal.closed),
+        converged=not (best.active or cut_off),
         step=first + pages.steps,
         key=key,
         evaluated=np.array([*pages.evaluated, first + pages.steps]),

@@ -15,7 +15,13 @@ from ethogram.models.families.projection import constrain
 from ethogram.models.numpy_generator import key_words
 from ethogram.models.quick_jit import quick_jit
 
-__all__ = ["KINDS", "continued_blocks", "start_blocks"]
+__all__ = [
+    "KINDS",
+    "continued_blocks",
+    "kinds_of",
+    "start_blocks",
+    "updated_side_by_side",
+]
 
 KINDS = ("kmeans++", "sticky", "segments", "prior")
 
@@ -62,23 +68,26 @@ def start_blocks(
             f"{type(model).__name__} has no {missing} for init={init!r}: use "
             f'{", ".join(dict.fromkeys(known))} or "mixed"'
         )
-    kinds = [known[i % len(known)] if init == "mixed" else init for i in range(restarts)]
-    dtype = jnp.result_type(float)
-    own = {*known} if overrides(model, "start_statistics") else set()
-    rough = [i for i, kind in enumerate(kinds) if kind in own]
-    drawn = [i for i, kind in enumerate(kinds) if kind not in own]
+    rough, drawn = kinds_of(model, restarts, init)
     parts = []
     if rough:
-        more = () if number is None else (number,)
-        words, data = key_words(key), model.start_data(batches)
-        each = [
-            model.start_statistics(np.random.default_rng([*words, i]), kinds[i], data, *more) for i in rough
-        ]
-        parts.append(_updated(prior, jax.tree.map(lambda *x: np.stack(x).astype(dtype), *each), scale))
+        fits = [(model, model.start_data(batches))]
+        (statistics,) = model.starts_of_fits(fits, [key_words(key)], rough, number)
+        statistics = jax.tree.map(lambda x: x.astype(jnp.result_type(float)), statistics)
+        parts.append(_updated(prior, statistics, scale))
     if drawn:
-        keys = jax.random.split(key, restarts)[np.asarray(drawn)]
+        keys = jax.random.split(key, restarts)[np.asarray([*drawn])]
         parts.append(_from_prior(keys, model, prior, padded or batches, scale))
-    return parts[0] if len(parts) == 1 else _in_order(parts, np.argsort(rough + drawn))
+    return parts[0] if len(parts) == 1 else _in_order(parts, np.argsort([*rough, *drawn]))
+
+
+def kinds_of(model: ConjugateModel, restarts: int, init: str) -> tuple[dict[int, str], dict[int, str]]:
+    """Kinds of start by number of the restart: those from rough labels, and those from the prior."""
+    known = model.start_kinds
+    kinds = {i: known[i % len(known)] if init == "mixed" else init for i in range(restarts)}
+    own = {*known} if overrides(model, "start_statistics") else set()
+    rough = {i: kind for i, kind in kinds.items() if kind in own}
+    return rough, {i: kind for i, kind in kinds.items() if kind not in own}
 
 
 def continued_blocks(blocks: dict[str, ConjugateBlock], prior: dict[str, ConjugateBlock]) -> Any:
@@ -110,10 +119,12 @@ def _in_order(parts, order):
     return jax.tree.map(lambda *x: jnp.concatenate(x)[order], *parts)
 
 
-@quick_jit
-def _updated(prior, statistics, scale=1.0):
+def _updated_of(prior, statistics, scale=1.0):
     """Blocks of restarts after a step from the prior, with constrained rows projected."""
     return jax.vmap(lambda one: constrain(natural_step(prior, prior, one, scale, 1.0)))(statistics)
+
+
+_updated, updated_side_by_side = quick_jit(_updated_of), quick_jit(jax.vmap(_updated_of))
 
 
 @quick_jit

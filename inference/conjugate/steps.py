@@ -31,6 +31,7 @@ __all__ = [
     "full_steps",
     "impossible_sequences",
     "iterations_of",
+    "iterations_side_by_side",
     "local_bounds",
     "settled",
     "size_of",
@@ -42,6 +43,9 @@ BLOCK = 10
 
 CALLS, RESTARTS = 2**9, 8
 """Iterations of a short fit by coordinate ascent, over all its restarts, and how many these are."""
+
+SIDE_BY_SIDE = 2**7
+"""Iterations of a short fit among several, half of whose numbers are those of its restarts."""
 
 MANY = 2**12
 """Steps of a fit by stochastic or damped steps, over all its restarts."""
@@ -200,8 +204,7 @@ def _iterations(*arguments):
     return CALLS + RESTARTS * int(arguments[9])
 
 
-@quick_jit(calls=_iterations)
-def iterations_of(
+def _iterations_of(
     model, prior, batches, blocks, carried, active, latest, tol, best, first, limit, frames, horizon
 ):
     def local_step(blocks, carried, step):
@@ -230,6 +233,13 @@ def iterations_of(
     start = (0, blocks, carried, active, latest, trace)
     done, blocks, carried, active, latest, trace = lax.while_loop(go_on, body, start)
     return blocks, carried, active, latest, trace, done
+
+
+iterations_of = quick_jit(_iterations_of, calls=_iterations)
+iterations_side_by_side = quick_jit(
+    jax.vmap(_iterations_of, in_axes=(0, 0, 0, 0, 0, 0, 0, None, None, 0, 0, 0, None)), calls=SIDE_BY_SIDE
+)
+"""Those of several fits, whose arguments lead with an axis of fits, but for `tol`, `best` and `horizon`."""
 
 
 @_by_slices

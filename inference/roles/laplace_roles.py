@@ -29,13 +29,14 @@ from scipy.special import gammaln
 from ethogram.inference.conjugate import ConjugateSVI
 from ethogram.inference.laplace_posterior import USABLE_K, LaplacePosterior
 from ethogram.inference.pareto_weights import smoothed_weights, systematic_resample
-from ethogram.inference.roles.covariate_problem import TOGETHER, Expansion, Problem
+from ethogram.inference.roles.covariate_problem import TOGETHER, Expansion, Problem, latent_starts
 from ethogram.models.arguments import warn_user
 from ethogram.models.conjugate_model import require_informative
 from ethogram.models.data.trajectories import Trajectories
+from ethogram.models.held_warnings import held_warnings
 from ethogram.models.roles.covariate_roles import CovariateRoleHMM
 
-__all__ = ["Gaussian", "laplace_roles"]
+__all__ = ["Gaussian", "laplace_roles", "starts_of_chains"]
 
 START_STEPS = 200
 """Of coordinate ascent without covariates."""
@@ -122,6 +123,18 @@ def laplace_roles(
         draws_from="Laplace's approximation" + ", resampled by importance weights" * usable,
         pareto_k=pareto_k,
         log_evidence=float(np.logaddexp.reduce(log_weights)) - math.log(num_samples),
+    )
+
+
+def starts_of_chains(
+    key: Array, model: CovariateRoleHMM, data: Trajectories, num_chains: int, progress_bar: bool
+) -> tuple[CovariateRoleHMM, dict[str, Array]]:
+    """The bound model, and unconstrained latent sites (chain, ...) at draws, so that all chains share their labels."""
+    with held_warnings():
+        found = laplace_roles(key, model, data, progress_bar=progress_bar)
+    rows = np.linspace(0, len(found.sites["log_odds"][0]) - 1, num_chains).round().astype(int)
+    return found.model, latent_starts(
+        found.model, {name: site[0, rows] for name, site in found.sites.items()}
     )
 
 

@@ -6,6 +6,7 @@ Kernels take many parameter sets (restarts, posterior draws, MCMC chains) at onc
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -24,11 +25,14 @@ CHUNK_CELLS = 250_000
 """Sequences times steps times states of a chunk, between those widths: its messages stay in the second cache."""
 
 
-def by_chains(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+def by_chains(
+    function: Callable[[Any, Any], Any], side_by_side: Callable[[Any, Any], Any] | None = None
+) -> Callable[[Any, Any], Any]:
     """`function(shared, chains)` whose ``vmap`` makes a mapped axis part of the chain axis.
 
     Leaves of `chains` and of the result have a leading chain axis, those of `shared` have none. Where `shared` is
-    mapped too, such as data sets of their own, these are done in turn.
+    mapped too, such as data sets of their own, `side_by_side` takes both with the mapped axis in front; None: these
+    are done in turn.
     """
 
     @custom_vmap
@@ -44,7 +48,8 @@ def by_chains(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
         chains = jax.tree.map(stacked, chains, chains_batched)
         if any(jax.tree.leaves(shared_batched)):
             shared = jax.tree.map(stacked, shared, shared_batched)
-            result = lax.map(lambda one: folded(*one), (shared, chains))
+            in_turn = functools.partial(lax.map, lambda one: folded(*one))
+            result = side_by_side(shared, chains) if side_by_side else in_turn((shared, chains))
         else:
             result = folded(
                 shared, jax.tree.map(lambda x: x.reshape(axis_size * x.shape[1], *x.shape[2:]), chains)

@@ -14,14 +14,21 @@ Le, Yue, Carr, Lucey (2017), supplement: eq. 7-15, with the local step's :math:`
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import Array
+from jax import Array, lax
 
 from ethogram.models.chains.batching import by_chains, by_chunks, chunk_size
-from ethogram.models.chains.forward_backward import RowTransitions, SymbolLikelihoods, chunk_e_step
+from ethogram.models.chains.forward_backward import (
+    UNROLLED_STATES,
+    RowTransitions,
+    SymbolLikelihoods,
+    chunk_e_step,
+    joined_e_step,
+)
 from ethogram.models.hooks import overrides
 
 __all__ = [
@@ -121,9 +128,18 @@ def _value_and_statistics(emission, expected, data):
     return jax.tree.map(lambda x: x[0], _many_chains((emission, data), one_chain))
 
 
-@by_chains
-def _many_chains(
-    shared: tuple[ChainEmission, ChainData], expected: dict[str, Any]
+def _side_by_side(shared: tuple[ChainEmission, ChainData], expected: dict[str, Any]) -> Any:
+    """The same for data sets of their own (set, ...), whose chains the recursions take as further ones of one set."""
+    many = expected["initial"].concentration.shape[-1] > UNROLLED_STATES
+    if (
+        many or shared[1].rows is not None
+    ):  # whose statistics are matrix products, or those of the table of a set
+        return lax.map(lambda one: _many_chains(*one), (shared, expected))
+    return jax.vmap(functools.partial(_of_chains, joined_e_step))(shared, expected)
+
+
+def _of_chains(
+    e_step: Callable[..., Any], shared: tuple[ChainEmission, ChainData], expected: dict[str, Any]
 ) -> tuple[Array, dict[str, Any]]:
     """Value (chain,) and statistics with a leading chain axis, chunk by chunk of sequences."""
     emission, data = shared
@@ -136,7 +152,7 @@ def _many_chains(
 
     def one_chunk(chunk: ChainData, counted: Array):
         result, statistics_of = _chunk_marginals(
-            emission, (log_initial, log_transition), expected, chunk, counted
+            emission, (log_initial, log_transition), expected, chunk, counted, e_step
         )
         counts = {
             "initial": initial._replace(concentration=jnp.sum(result.state[0], axis=-1).T),
@@ -147,6 +163,9 @@ def _many_chains(
 
     size = chunk_size(num_chains, num_sequences, num_steps, num_states)
     return by_chunks(one_chunk, data, size, axis=0)[1]
+
+
+_many_chains = by_chains(functools.partial(_of_chains, chunk_e_step), _side_by_side)
 
 
 def state_marginals(emission: ChainEmission, expected: dict[str, Any], data: ChainData) -> Array:
@@ -171,14 +190,15 @@ def _chunk_marginals(
     expected: dict[str, Any],
     chunk: ChainData,
     counted: Array,
+    e_step: Callable[..., Any] = chunk_e_step,
 ) -> tuple[Any, Any]:
     """E-step of a chunk under the log potentials of its chain, and what gives statistics of marginals by block."""
     log_initial, log_transition = chain
-    steps, statistics_of = _step_potentials(emission, expected, chunk)
+    steps, statistics_of = _step_potentials(emission, expected, chunk, by_step=e_step is chunk_e_step)
     dtype = jnp.result_type(jax.eval_shape(steps), log_initial)
     lengths = jnp.where(counted, chunk.lengths, 0)
     table = log_transition.astype(dtype)
-    result = chunk_e_step(
+    result = e_step(
         log_initial.astype(dtype),
         table[..., None] if chunk.rows is None else RowTransitions(table, chunk.rows[:, :-1].T),
         steps,
@@ -188,11 +208,13 @@ def _chunk_marginals(
     return result, statistics_of
 
 
-def _step_potentials(emission: ChainEmission, expected: dict[str, Any], chunk: ChainData) -> tuple[Any, Any]:
+def _step_potentials(
+    emission: ChainEmission, expected: dict[str, Any], chunk: ChainData, by_step: bool
+) -> tuple[Any, Any]:
     """What gives expected log likelihoods (time, state, chain, sequence), and statistics of marginals by block.
 
-    Where it is linear in features of the data, both are matrix products with them; elsewhere the statistics are
-    the pullback of the marginals through it.
+    Where it is linear in features of the data, both are matrix products with them, `by_step` or all steps at once;
+    elsewhere the statistics are the pullback of the marginals through it.
     """
     if overrides(emission, "symbol_table") and chunk.states is None:
         return _symbol_potentials(emission, expected, chunk)
@@ -202,11 +224,13 @@ def _step_potentials(emission: ChainEmission, expected: dict[str, Any], chunk: C
     weights, pullback = jax.vjp(jax.vmap(emission.chain_weights), expected)
     num_chains, num_states, num_features = weights.shape
     num_steps, _, num_sequences = features.shape
-    # One product per step, rather than one for all of them: the result has the layout that the messages need.
-    rows = jnp.broadcast_to(
-        weights.reshape(1, -1, num_features), (num_steps, num_chains * num_states, num_features)
-    )
-    steps = jnp.matmul(rows, features, precision="highest")
+    rows = weights.reshape(1, -1, num_features)
+    if by_step:  # rather than one product for all of them: the result has the layout that the messages need
+        steps = jnp.matmul(
+            jnp.broadcast_to(rows, (num_steps, *rows.shape[1:])), features, precision="highest"
+        )
+    else:  # of data sets of their own, whose products are small
+        steps = jnp.einsum("cf,tfs->tcs", rows[0], features, precision="highest")
     steps = steps.reshape(num_steps, num_chains, num_states, num_sequences)
     steps = jnp.swapaxes(steps, 1, 2)
     if chunk.states is not None:  # impossible off a known state
@@ -215,9 +239,11 @@ def _step_potentials(emission: ChainEmission, expected: dict[str, Any], chunk: C
         steps = jnp.where(allowed, steps, -jnp.inf)
 
     def statistics_of(marginals: Array) -> dict[str, Any]:
-        flat = jnp.swapaxes(marginals, 1, 2).reshape(num_steps, -1, num_sequences)
-        each = jnp.matmul(flat.astype(features.dtype), features.mT, precision="highest")
-        total = jnp.sum(each, axis=0)
+        flat = jnp.swapaxes(marginals, 1, 2).reshape(num_steps, -1, num_sequences).astype(features.dtype)
+        if by_step:
+            total = jnp.sum(jnp.matmul(flat, features.mT, precision="highest"), axis=0)
+        else:
+            total = jnp.einsum("tcs,tfs->cf", flat, features, precision="highest")
         return pullback(total.reshape(weights.shape).astype(weights.dtype))[0]
 
     return lambda: steps, statistics_of

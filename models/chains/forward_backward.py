@@ -25,10 +25,11 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 from jax import Array, lax
+from jax.custom_batching import custom_vmap
 
 from ethogram.models.chains.log_space import EStep, finite, is_driven, log_space_e_step
 
-__all__ = ["RowTransitions", "chunk_e_step"]
+__all__ = ["UNROLLED_STATES", "RowTransitions", "SymbolLikelihoods", "chunk_e_step", "joined_e_step"]
 
 UNROLLED_STATES = 10
 """Up to this many states a matrix-vector product is written out, which fuses; above, a matrix product wins."""
@@ -72,7 +73,8 @@ def chunk_e_step(
     Parameters
     ----------
     log_initial : (state, chain, 1).
-    log_transition : (state, next_state, chain, 1), or driven (time - 1, state, next_state, chain, sequence), or a
+    log_transition : (state, next_state, chain, 1); with few states also of each sequence, (state, next_state, chain,
+        sequence), where pair statistics are not summed; or driven (time - 1, state, next_state, chain, sequence), or a
         table with the row of each step; pair statistics are then those of the table, (row, state, next_state,
         chain), and must be summed over the sequences.
     make_log_likelihood : gives (time, state, chain, sequence); what stands at dead steps is ignored. Each pass
@@ -117,7 +119,8 @@ def chunk_e_step(
         each = jnp.transpose(each, (0, 3, 1, 2, 4))
         transition = jnp.concatenate([each, jnp.ones_like(each, shape=(1, *each.shape[1:]))])
     else:
-        transition = jnp.transpose(_floored(log_transition - transition_shift[None, None]), (3, 2, 0, 1))[0]
+        transition = jnp.transpose(_floored(log_transition - transition_shift[None, None]), (2, 0, 1, 3))
+        transition = transition if transition.shape[-1] > 1 else transition[..., 0]
 
     joint, normalizer = _forward(initial, transition, likelihood, tiny)
     inverse = jnp.where(unknown[None], jnp.nan, _inverse(normalizer, tiny))  # propagate NaN
@@ -146,7 +149,7 @@ def chunk_e_step(
             return jnp.transpose(each * transition[:, None], (2, 3, 0, 1))
         if counts.ndim == 3:
             return jnp.transpose(counts * transition, (1, 2, 0))
-        each = jnp.transpose(counts * transition[..., None], (1, 2, 0, 3))
+        each = jnp.transpose(counts * _by_sequence(transition), (1, 2, 0, 3))
         return jnp.sum(each, axis=-1) if summed else each
 
     def keep():
@@ -171,6 +174,43 @@ def chunk_e_step(
         )
 
     return lax.cond(jnp.any(redo), repair, keep)
+
+
+def joined_e_step(
+    log_initial: Array,
+    log_transition: Array,
+    make_log_likelihood: Callable[[], Array],
+    alive: Array,
+    *,
+    summed: bool = True,
+) -> EStep:
+    """As `chunk_e_step` of few states, with fixed transitions and summed statistics.
+
+    Chains of a mapped axis become sequences of one chain, with parameters of their own.
+    """
+    each = log_initial, log_transition, make_log_likelihood()
+    return _joined(*each, jnp.broadcast_to(alive, (len(alive), log_initial.shape[1], alive.shape[2])))
+
+
+@custom_vmap
+def _joined(log_initial: Array, log_transition: Array, log_likelihood: Array, alive: Array) -> EStep:
+    return chunk_e_step(log_initial, log_transition, lambda: log_likelihood, alive, summed=True)
+
+
+@_joined.def_vmap
+def _(axis_size, in_batched, *given):
+    shape = (axis_size, *given[-1].shape[-2:])  # (set, chain, sequence), the last axes of all arguments
+
+    def joined(x, batched):
+        x = jnp.moveaxis(x if batched else jnp.broadcast_to(x, (axis_size, *x.shape)), 0, -3)
+        return jnp.broadcast_to(x, (*x.shape[:-3], *shape)).reshape(*x.shape[:-3], 1, -1)
+
+    def apart(x):
+        return jnp.moveaxis(x.reshape(*x.shape[:-2], *shape), -3, 0)
+
+    initial, transition, likelihood, alive = map(joined, given, in_batched)
+    found = EStep(*map(apart, chunk_e_step(initial, transition, lambda: likelihood, alive)))
+    return found._replace(pair=jnp.sum(found.pair, axis=-1)), EStep(True, True, True)
 
 
 def _scaled_likelihood(make_log_likelihood: Callable[[], Array]) -> tuple[Array, Array]:
@@ -247,7 +287,7 @@ def _backward(
     num_steps, num_chains, num_states, num_sequences = likelihood.shape
     written_out = _written_out(transition, num_states)
     multiplying = not written_out and summed
-    summing = isinstance(transition, _Rows) or multiplying or (written_out and transition.ndim == 3)
+    summing = isinstance(transition, _Rows) or multiplying or (written_out and transition.ndim < 5)
     dead = 1 - alive.astype(likelihood.dtype)
     least = 2 * num_states * float(jnp.finfo(likelihood.dtype).tiny)
 
@@ -312,11 +352,16 @@ def _of_state(transition: Array | _Rows, t: Array, k: int, axis: int) -> Array:
     if isinstance(transition, _Rows):
         part = lax.index_in_dim(transition.probability, k, axis, keepdims=False)
         return part.at[:, :, _step(transition.row, t)].get(mode="clip")
-    if transition.ndim == 3:
-        return lax.index_in_dim(transition, k, axis, keepdims=False)[..., None]
+    if transition.ndim < 5:
+        return lax.index_in_dim(_by_sequence(transition), k, axis, keepdims=False)
     start = (t, 0, k, 0, 0) if axis == 1 else (t, 0, 0, k, 0)
     size = [1 if i in (0, 1 + axis) else length for i, length in enumerate(transition.shape)]
     return jnp.squeeze(lax.dynamic_slice(transition, start, size), (0, 1 + axis))
+
+
+def _by_sequence(transition: Array) -> Array:
+    """Transitions of chains (chain, state, next_state), or of their sequences, with an axis of sequences."""
+    return transition[..., None] if transition.ndim == 3 else transition
 
 
 def _total(terms: Sequence[Array]) -> Array:

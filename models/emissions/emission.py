@@ -88,6 +88,10 @@ class Emission(ChainEmission, abc.ABC):
         """Sufficient statistics of labelled frames, by block. Default: gradient of `expected_log_likelihood`."""
         return jax.device_get(_statistics_of_labels(self, self.prior(num_states), frames, labels))
 
+    def statistics_of_labels(self, frames: Any, labels: np.ndarray, num_states: int) -> dict[str, Any]:
+        """The same (start, ...) under several labels (start, frame); quick `label_statistics` of small data."""
+        raise NotImplementedError(f"{type(self).__name__} has no method statistics_of_labels")
+
     @abc.abstractmethod
     def distribution(self, parameters: dict[str, Any], data: Trajectories | None = None) -> dist.Distribution:
         """Distribution of a frame at given parameters, with batch shape (state,).
@@ -160,8 +164,8 @@ def interpolated(x: np.ndarray, observed: np.ndarray) -> np.ndarray:
 
 
 def one_hot(labels: np.ndarray, num_states: int) -> np.ndarray:
-    """Labels (frame,) as rows of an identity matrix."""
-    return (labels[:, None] == np.arange(num_states)).astype(float)
+    """Labels (..., frame) as rows of an identity matrix."""
+    return (labels[..., None] == np.arange(num_states)).astype(float)
 
 
 def read_parameters(

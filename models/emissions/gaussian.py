@@ -49,7 +49,7 @@ from ethogram.models.families.normal_inverse_wishart import (
     NormalInverseWishartCoordinates,
 )
 from ethogram.models.memory_bound import require_room
-from ethogram.models.model_object import computed_once, model_object, static_field
+from ethogram.models.model_object import changed, computed_once, model_object, static_field
 
 __all__ = ["GaussianEmission", "GaussianMixtureEmission", "KnownCovarianceEmission"]
 
@@ -104,7 +104,9 @@ class _NormalInverseWishartEmission(CentredEmission):
         mean = np.zeros(size, dtype) if self.mean is None else self.mean
         scale = np.eye(size, dtype=dtype) if self.scale is None else self.scale
         origin = np.zeros(size, dtype) if self.mean is None else self.origin
-        return NormalInverseWishart.from_standard(mean, self.strength, self.dof, scale, origin=origin)
+        of_data = any(isinstance(x, np.ndarray) for x in (self.mean, self.scale))  # others are arrays of JAX
+        block = NormalInverseWishart.from_checked if of_data else NormalInverseWishart.from_standard
+        return block(mean, self.strength, self.dof, scale, origin)
 
     def _dof_of_scale(self: Any) -> Any:
         """The factor nu - D - 1 between Psi and the prior mean of the covariance; 1 where there is no mean."""
@@ -124,7 +126,8 @@ class _NormalInverseWishartEmission(CentredEmission):
         given = self.mean is not None or self.scale is not None
         if self.known is None and given:
             warn_of_far_prior(data, parts, *_of_mixture(mean, scale, factor, self.strength))
-        return self._filled(mean=mean, scale=scale)
+        whole = self.mean is not None and self.scale is not None
+        return self if whole else changed(self, mean=mean, scale=scale)
 
 
 @model_object
@@ -184,6 +187,13 @@ class GaussianEmission(_QuadraticPotentials, _NormalInverseWishartEmission):
     ) -> dict[str, Any]:
         """Statistics of labelled frames: sums of x and x x' of every state, and how many there are."""
         return {"mean_covariance": _gaussian_statistics(frames, labels, num_states)}
+
+    def statistics_of_labels(self, frames: np.ndarray, labels: np.ndarray, num_states: int) -> dict[str, Any]:
+        """Sums of x, 1, 1 and x x' of every state under labels (start, frame), where no feature is missing."""
+        member, x = np.swapaxes(one_hot(labels, num_states), -1, -2), frames.astype(float)
+        squares = (x[:, :, None] * x[:, None]).reshape(len(x), -1)
+        count, scatter = member.sum(axis=-1), (member @ squares).reshape(*member.shape[:2], *x.shape[1:] * 2)
+        return {"mean_covariance": NormalInverseWishartCoordinates(member @ x, count, count, scatter)}
 
     def distribution(self, parameters: dict[str, Any], data: Trajectories | None = None) -> dist.Distribution:
         """Gaussians at parameters ``mean (state, feature)`` and ``covariance (state, feature, feature)``."""

@@ -126,6 +126,15 @@ class NormalInverseWishart(ConjugateBlock):
             require(kept_nu > dimension - 1, "dof", kept_nu, "is D - 1 after rounding", "give a larger one")
         return cls(natural, centre)
 
+    @classmethod
+    def from_checked(
+        cls, mean: Any, strength: Any, dof: Any, scale: Any, origin: Any
+    ) -> "NormalInverseWishart":
+        """As `from_standard`, of parameters that are known to be valid, such as those of other blocks and of data."""
+        shapes = mean.shape[:-1], strength.shape, dof.shape, scale.shape[:-2]
+        natural = functools.partial(_natural, np.broadcast_shapes(*shapes))
+        return cls(host_arrays(natural, mean, strength, dof, scale, origin), origin)
+
     def _regression(self) -> MatrixNormalInverseWishart:
         """The same distribution of a column of coefficients, those of the regressor 1."""
         location, strength, dof, scatter = self.natural

@@ -53,6 +53,7 @@ from ethogram.models.conjugate_model import (
     EStep,
     Labelling,
     group_size,
+    overrides,
     require_informative,
     unlabelled,
 )
@@ -72,6 +73,7 @@ from ethogram.models.roles.role_couplings import IndependentRoles
 from ethogram.models.roles.role_groups import GroupedChains, agents_of_groups, grouped_sequences
 from ethogram.models.roles.role_priors import concentration, probability_rows
 from ethogram.models.roles.starts import SHARED_NUMBERS, StartData, label_statistics, start_statistics
+from ethogram.models.roles.starts_of_fits import statistics_of_fits
 
 __all__ = ["RoleHMM", "Simulated"]
 
@@ -330,6 +332,19 @@ class RoleHMM(ConjugateModel):
         All roles are in use: `number` is not.
         """
         return start_statistics(self, rng, kind, StartData.of(self, batches))
+
+    @classmethod
+    def starts_of_fits(
+        cls, fits: Any, words: Any, kinds: Any, number: int | None = None
+    ) -> list[dict[str, Any]]:
+        """Statistics (start, ...) of rough labels of several fits, where they are small with k-means side by side."""
+        model, emission = fits[0][0], fits[0][0].emission
+        quick = (
+            overrides(emission, "statistics_of_labels") and not emission.differs_by_state and model.labelling
+        )
+        if quick and all(isinstance(data, StartData) for _, data in fits):
+            return statistics_of_fits(fits, words, kinds)
+        return super().starts_of_fits(fits, words, kinds, number)
 
     def start_data(self, batches: list[Any]) -> Any:
         """The batches, with what all starts take from them where they are not large."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -17,6 +18,7 @@ from ethogram.models.arguments import require_one_of
 from ethogram.models.data import Trajectories
 from ethogram.models.data.metadata import SEQUENCE_LABELS
 from ethogram.models.data.selection import unit_labels
+from ethogram.models.keys import mapped_words
 from ethogram.models.quick_jit import quick_jit
 
 __all__ = ["data_of", "digest_of", "keys_of", "named_items", "shape_in_words"]
@@ -96,11 +98,8 @@ def digest_of(name: str) -> str:
 
 def keys_of(key: Array, names: Sequence[str]) -> np.ndarray:
     """Words (name, word) of the keys of items: the key folded with a digest of the name, whatever the other names."""
-    words = [divmod(int(digest_of(name), 16), 2**32) for name in names]
-    rows = 2 ** (len(words) - 1).bit_length()
-    padded = np.zeros((rows, 2), np.uint32)
-    padded[: len(words)] = words
-    return np.asarray(_folded(key, padded))[: len(words)]
+    words = np.array([divmod(int(digest_of(name), 16), 2**32) for name in names], np.uint32)
+    return mapped_words(functools.partial(_folded, key), words)
 
 
 @quick_jit
@@ -109,13 +108,18 @@ def _folded(key: Array, words: Any) -> Any:
     return jax.random.key_data(jax.vmap(lambda pair: fold(fold(key, pair[0]), pair[1]))(words))
 
 
-def shape_in_words(data: Any) -> str:
-    """Type and rounded sizes of data, which share those whose fits take the same compiled programs, or few more."""
+def shape_in_words(data: Any) -> tuple[str, int]:
+    """Type and rounded sizes of data, which share those whose fits take the same compiled programs, or few more.
+
+    And their padded steps; 0 of other data than trajectories.
+    """
     shape: Any = ()
+    num_steps = 0
     with contextlib.suppress(Exception):  # what has no sizes cannot be fitted, and fails in its turn
         if isinstance(data, Trajectories):
             shape = padded_shape(data.num_sequences, max(int(np.max(data.lengths, initial=1)), 1))
+            num_steps = shape[0] * shape[1]
         else:
             leaves = [np.shape(leaf) for leaf in jax.tree.leaves(data)]
             shape = [tuple(2 ** max(size - 1, 0).bit_length() for size in each) for each in leaves]
-    return f"{type(data).__name__} {shape}"
+    return f"{type(data).__name__} {shape}", num_steps

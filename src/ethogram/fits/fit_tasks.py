@@ -7,20 +7,25 @@ import importlib
 import os
 import pickle
 import socket
+import time
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import numpy as np
 
 from ethogram.compilation_cache import use_compilation_cache
 from ethogram.fits.as_code import as_code, call_as_code
 from ethogram.fits.fit import fit
 from ethogram.fits.fit_object import Fit
 from ethogram.fits.saved_fit import fit_of_record
-from ethogram.fits.task_types import Failure, Item, Outcome, Task, failure_of, key_of, said_of
+from ethogram.fits.systems import system_of
+from ethogram.fits.task_types import Failure, Item, Later, Outcome, Task, failure_of, key_of, said_of
 from ethogram.inference import storage
+from ethogram.inference.state_order import in_order
 from ethogram.models.arguments import refuse_fork
+from ethogram.models.keys import split_words
 
 __all__ = ["here", "jax_config", "place_of", "run_packed", "run_task", "unpacked"]
 
@@ -83,7 +88,52 @@ def run_task(task: Task) -> list[Outcome]:
     away = here() != task.driver
     if away:
         _forget_others(task.bucket)
-    return [_outcome(task, item, away) for item in task.items]
+    made = _side_by_side(task) if task.together else {}
+    return [
+        _built(task, made[item.name], away) if item.name in made else _outcome(task, item, away)
+        for item in task.items
+    ]
+
+
+def _side_by_side(task: Task) -> dict[str, Outcome]:
+    """Fits that were made together; what has to be said of the others, they say in fits of their own."""
+    items = [item for item in task.items if not isinstance(item.data, Failure)]
+    if not items:
+        return {}
+    begin = time.perf_counter()
+    methods = system_of(items[0].model).methods(items[0].model, None)
+    name, reason = (methods.usual, methods.reason) if task.method == "auto" else (task.method, "")
+    with warnings.catch_warnings(record=True) as noted:
+        warnings.simplefilter("always")
+        try:
+            words = split_words(np.stack([item.key for item in items]), 2, task.impl)
+            data = [item.data for item in items]
+            several: Any = methods.by_name[name].several
+            found = several(items[0].model, words[:, 0], data, task.together, task.settings)
+        except Exception:  # which fits have it, they say one by one
+            return {}
+    if said_of(noted):  # it is not known by which
+        return {}
+    seconds = (time.perf_counter() - begin) / len(items)
+
+    def build(item: Item, one: Any, key: np.ndarray) -> Fit:
+        draws = jax.random.wrap_key_data(jax.device_put(key), impl=task.impl)
+        result = in_order(one.result(), item.data)
+        return _with_code(Fit(item.model, item.data, name, reason, result, seconds, draws), task, item)
+
+    each = zip(items, found, words[:, 1], strict=True)
+    return {
+        item.name: Outcome(item.name, Later(functools.partial(build, item, one, key)), one.notes)
+        for item, one, key in each
+        if one is not None
+    }
+
+
+def _built(task: Task, made: Outcome, away: bool) -> Outcome:
+    """An outcome, packed where it has to be."""
+    if task.packs or away:
+        return made._replace(result=pack(made.result.build(), made.warnings))
+    return made
 
 
 _LAST_BUCKET: str | None = None
@@ -128,6 +178,13 @@ def _fitted(task: Task, item: Item) -> Any:
     return fit(key, item.model, item.data, task.method, **{"progress_bar": False, **task.settings})
 
 
+def _with_code(fit: Fit, task: Task, item: Item) -> Fit:
+    """A fit with the call of :func:`ethogram.fit` that makes it."""
+    asked = key_of(task, item), item.model, item.data, fit.method, task.settings
+    fit.code = functools.partial(call_as_code, *asked, made=_made_by(item.model))  # type: ignore[assignment]
+    return fit
+
+
 def _outcome(task: Task, item: Item, away: bool) -> Outcome:
     if isinstance(item.data, Failure):  # to read them
         return Outcome(item.name, item.data._replace(name=item.name), ())
@@ -138,8 +195,7 @@ def _outcome(task: Task, item: Item, away: bool) -> Outcome:
                 result = _fitted(task, item)
                 said = said_of(noted)
                 if isinstance(result, Fit) and task.function is None:
-                    asked = key_of(task, item), item.model, item.data, result.method, task.settings
-                    result.code = functools.partial(call_as_code, *asked, made=_made_by(item.model))  # type: ignore[assignment]
+                    result = _with_code(result, task, item)
                 return Outcome(item.name, pack(result, said) if task.packs or away else result, said)
             except Exception as error:  # of one item among many
                 if attempt == task.retries or isinstance(error, INPUT_ERRORS):

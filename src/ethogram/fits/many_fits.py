@@ -12,7 +12,7 @@ from ethogram.fits.compare import score_table
 from ethogram.fits.fit_object import Fit
 from ethogram.fits.fit_tasks import unpacked
 from ethogram.fits.fits_folder import FitsFolder
-from ethogram.fits.task_types import Failure
+from ethogram.fits.task_types import Failure, Later
 
 __all__ = ["Fits"]
 
@@ -34,7 +34,7 @@ class Fits(Mapping[str, Any]):
     def __init__(
         self,
         names: tuple[str, ...],
-        found: Mapping[str, Any],
+        found: dict[str, Any],
         folder: FitsFolder | None,
         again: Callable[..., Fits] | None,
     ) -> None:
@@ -45,6 +45,8 @@ class Fits(Mapping[str, Any]):
         if self._folder is not None:
             return self._folder.read(name)
         result, said = self._found[name]
+        if isinstance(result, Later):
+            self._found[name] = result, said = result.build(), said
         return unpacked(result, name) if isinstance(result, bytes) else (result, said)
 
     def __getitem__(self, name: str) -> Any:

@@ -18,6 +18,7 @@ from ethogram.fits.many_fits import Fits
 from ethogram.fits.systems import system_of
 from ethogram.fits.task_types import Failure, Item, Outcome, Task
 from ethogram.inference import storage
+from ethogram.inference.conjugate.side_by_side import IMPL, lanes_for
 from ethogram.models.arguments import (
     require_flag,
     require_integer,
@@ -32,6 +33,12 @@ CHUNK = 16
 """Items of a task at most."""
 TASKS = 16
 """Tasks into which items are divided at least, so that processes end together."""
+
+
+QUEUE = 4
+"""Fits of a task in this process, per fit that runs at a time: one that has converged gives way to the next."""
+SETTINGS = {"num_steps", "restarts", "init", "tol", "search", "evaluate_every", "progress_bar"}
+"""With which fits run side by side."""
 
 
 class Plan(NamedTuple):
@@ -127,7 +134,7 @@ def map_fits(
         raise ValueError("items and models make one name twice: give names without '/'")
     folder = None if out is None else FitsFolder(out)
     impl = str(jax.random.key_impl(key))
-    blank = Task((), function, method, settings, impl, "", retries, folder is not None, here())
+    blank = Task((), function, method, settings, impl, "", 0, retries, folder is not None, here())
     plan = Plan(data, models, fits, blank, key, folder, progress_bar, {})
     if folder is not None:
         call = [
@@ -237,32 +244,56 @@ def _tasks(plan: Plan, left: list[str], executor: Any) -> tuple[Iterator[Task], 
     """
     keys = dict(zip(plan.fits, keys_of(plan.key, [*plan.fits]), strict=True))
     wanted = {*left}
-    buckets = {bucket: [name for name in names if name in wanted] for bucket, names in _buckets(plan).items()}
-    alone, size = 1, max(1, min(CHUNK, len(left) // TASKS))
-    if executor is None:
-        alone, size = 0, 1
+    least = 1 if executor is None else max(1, min(CHUNK, len(left) // TASKS))
 
-    def task(bucket: str, names: list[str]) -> Task:
-        named = [(name, *plan.fits[name]) for name in names]
+    def task(bucket: Bucket, start: int, stop: int) -> Task:
+        named = [(name, *plan.fits[name]) for name in bucket.names[start:stop]]
         items = tuple(
             Item(name, data_of(plan.data, item), keys[name], plan.models[model])
             for name, item, model in named
         )
-        return plan.blank._replace(items=items, bucket=bucket)
+        return plan.blank._replace(items=items, bucket=bucket.words, together=bucket.together)
 
-    first = (task(bucket, names[:1]) for bucket, names in buckets.items() if names and alone)
-    rest = (
-        task(bucket, names[start : start + size])
-        for bucket, names in buckets.items()
-        for start in range(alone, len(names), size)
-    )
-    return first, rest
+    first, rest = [], []
+    for bucket in _buckets(plan):
+        bucket = bucket._replace(names=[name for name in bucket.names if name in wanted])
+        alone = 0 if executor is None else bucket.lanes or 1
+        size = bucket.lanes * (1 if alone else QUEUE) or least
+        first += [(bucket, 0, alone)] if alone and bucket.names else []
+        rest += [(bucket, start, start + size) for start in range(alone, len(bucket.names), size)]
+    return (task(*each) for each in first), (task(*each) for each in rest)
 
 
-def _buckets(plan: Plan) -> dict[str, list[str]]:
-    """Names of the fits that share compiled programs, by model and shape."""
-    words = {item: shape_in_words(data_of(plan.data, item)) for item in plan.data}
-    buckets: dict[str, list[str]] = {}
+class Bucket(NamedTuple):
+    """Fits that share compiled programs, by model and shape.
+
+    Attributes
+    ----------
+    together, lanes : fits that take part, those that are left or not, and how many run side by side; 0 where none do.
+    """
+
+    words: str
+    names: list[str]
+    together: int
+    lanes: int
+
+
+def _buckets(plan: Plan) -> list[Bucket]:
+    shapes = {item: shape_in_words(data_of(plan.data, item)) for item in plan.data}
+    names: dict[tuple[str, str, int], list[str]] = {}
     for name, (item, model) in plan.fits.items():
-        buckets.setdefault(f"{model} {words[item]}", []).append(name)
+        names.setdefault((model, *shapes[item]), []).append(name)
+    buckets = []
+    for (model, words, num_steps), each in names.items():
+        lanes = lanes_for(num_steps, len(each)) if num_steps and _shares(plan, plan.models[model]) else 0
+        buckets.append(Bucket(f"{model} {words}", each, len(each) if lanes else 0, lanes))
     return buckets
+
+
+def _shares(plan: Plan, model: Any) -> bool:
+    """Whether fits of a model to small data may run side by side."""
+    if plan.blank.function is not None or plan.blank.impl != IMPL:
+        return False
+    methods = system_of(model).methods(model, None)
+    name = methods.usual if plan.blank.method == "auto" else plan.blank.method
+    return methods.by_name[name].several is not None and {*plan.blank.settings} <= SETTINGS

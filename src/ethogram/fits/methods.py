@@ -6,7 +6,7 @@ Algorithms of a system are imported when a model of it is fitted.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -16,7 +16,7 @@ from jax import Array
 from numpyro.distributions import Distribution
 
 from ethogram.inference.checkpoint import check_path
-from ethogram.inference.conjugate import ConjugateSVI
+from ethogram.inference.conjugate import ConjugateSVI, fit_side_by_side
 from ethogram.inference.export import to_arviz
 from ethogram.inference.nuts_chains import run_chains
 from ethogram.inference.refresh import refresh_posterior
@@ -67,10 +67,13 @@ class Method(NamedTuple):
     ----------
     run : of key, model, data and settings by name; returns what has ``draws_for_export``, or an answer.
     settings : those that it takes, with checks of the values that it does not check itself before it computes.
+    several : of a model, words of keys, small data sets, how many there are in all, and settings; fits that were made
+        together, each a `SmallFit`, or None where `run` has to make it. Of methods that have it for all models.
     """
 
     run: Callable[[Array, Any, Any, Mapping[str, Any]], Any]
     settings: Mapping[str, Check]
+    several: Callable[[Any, np.ndarray, Sequence[Any], int, Mapping[str, Any]], list[Any]] | None = None
 
 
 class Methods(NamedTuple):
@@ -202,7 +205,7 @@ def conjugate_methods(model: Any, data: Any) -> Methods:
     stored = isinstance(data, Trajectories) and on_disk(data) and is_large(data)
     many = isinstance(data, Trajectories) and (stored or num_groups(data) > MANY_GROUPS)
     by_name = {
-        "cavi": Method(_cavi, CAVI),
+        "cavi": Method(_cavi, CAVI, _cavi_of_several),
         "svi": Method(_svi, CAVI),
         "nuts": Method(_nuts_of_chains, NUTS),
         "refresh": Method(_refresh, REFRESH),
@@ -302,6 +305,13 @@ def _cavi(key: Array, model: Any, data: Any, settings: Mapping[str, Any]) -> Any
     return ConjugateSVI(model).run(key, data, **{"num_steps": NUM_STEPS, **settings})
 
 
+def _cavi_of_several(
+    model: Any, words: np.ndarray, data: Sequence[Any], count: int, settings: Mapping[str, Any]
+) -> list[Any]:
+    given = {"num_steps": NUM_STEPS, **_without_bar(settings)}
+    return fit_side_by_side(model, words, data, count, **given)
+
+
 def _svi(key: Array, model: Any, data: Any, settings: Mapping[str, Any]) -> Any:
     check_data(model, data)
     batch_size = max(1, min(BATCH, num_groups(data) // 4))
@@ -360,20 +370,13 @@ def _laplace_of_roles(key: Array, model: Any, data: Any, settings: Mapping[str, 
 
 
 def _nuts_of_covariates(key: Array, model: Any, data: Any, settings: Mapping[str, Any]) -> SampledPosterior:
-    """Chains that start at draws of Laplace's approximation, and so share its labels."""
-    from ethogram.inference.roles.covariate_problem import latent_starts
-    from ethogram.inference.roles.laplace_roles import laplace_roles
+    from ethogram.inference.roles.laplace_roles import starts_of_chains
 
     key_start, key_chains = jax.random.split(key)
-    with held_warnings():
-        first = laplace_roles(key_start, model, data, progress_bar=settings.get("progress_bar", True))
-    num_chains = settings.get("num_chains", DEFAULTS["num_chains"])
-    rows = np.linspace(0, len(first.sites["log_odds"][0]) - 1, num_chains).round().astype(int)
-    starts = latent_starts(first.model, {name: site[0, rows] for name, site in first.sites.items()})
-    found = _chains(key_chains, first.model, data, settings, starts=starts)
-    kept = first.model.site_dims()
-    sites = {name: site for name, site in found.sites.items() if name in kept}
-    return SampledPosterior(first.model, sites, found.statistics)
+    kept = {**DEFAULTS, **settings}
+    model, starts = starts_of_chains(key_start, model, data, kept["num_chains"], kept["progress_bar"])
+    found = _chains(key_chains, model, data, settings, starts=starts)
+    return SampledPosterior(model, {name: found.sites[name] for name in model.site_dims()}, found.statistics)
 
 
 def _laplace_of_choices(key: Array, model: Any, data: Any, settings: Mapping[str, Any]) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -13,7 +13,7 @@ from jax import Array
 
 from ethogram.models.printing import short_repr
 
-__all__ = ["Failure", "Item", "Outcome", "Task", "failure_of", "key_of", "said_of"]
+__all__ = ["Failure", "Item", "Later", "Outcome", "Task", "failure_of", "key_of", "said_of"]
 
 
 @short_repr
@@ -51,6 +51,7 @@ class Task(NamedTuple):
     method, settings : of `ethogram.fit`.
     impl : of the keys.
     bucket : model and shapes; a worker drops compiled programs before it takes those of another bucket.
+    together : fits of the bucket, where they run side by side; 0 where they run one by one.
     retries : further tries after an error that is not one of input.
     packs : whether results are the bytes of files.
     driver : where the call was made; elsewhere they are always.
@@ -62,9 +63,16 @@ class Task(NamedTuple):
     settings: dict[str, Any]
     impl: str
     bucket: str
+    together: int
     retries: int
     packs: bool
     driver: tuple[str, int]
+
+
+class Later(NamedTuple):
+    """A fit that was made beside others; `build` takes it out of their arrays."""
+
+    build: Callable[[], Any]
 
 
 class Outcome(NamedTuple):

@@ -6,6 +6,7 @@ import jax
 import numpy as np
 import pytest
 
+from ethogram.models.chains import conjugate_chain
 from ethogram.models.chains.batching import chunk_size
 from ethogram.models.chains.conjugate_chain import ChainData, conjugate_log_normalizer, masked_log_likelihood
 from ethogram.models.families.exponential_family import expected_statistics
@@ -63,8 +64,10 @@ def test_the_gradient_is_that_of_the_value(problem):
 
 
 @pytest.mark.slow
-def test_restarts_of_mapped_data_sets(problem):
-    """Two data sets, each with two starts, in one program, are the four one by one."""
+@pytest.mark.parametrize("few", [10, 2])
+def test_restarts_of_mapped_data_sets(problem, monkeypatch, few):
+    """Two data sets, each with two starts, in one program, are the four one by one, also where states are many."""
+    monkeypatch.setattr(conjugate_chain, "UNROLLED_STATES", few)
     emission, expected, data = problem
     halves = [jax.tree.map(lambda x, part=part: x[part], data) for part in (slice(0, 3), slice(3, 6))]
     stack = lambda *trees: jax.tree.map(lambda *x: np.stack(x), *trees)  # noqa: E731

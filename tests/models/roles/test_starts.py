@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import jax
 import numpy as np
 import pytest
 from scipy.cluster import vq
 
-from ethogram.models.roles import starts
+from ethogram.models.conjugate_model import ConjugateModel
+from ethogram.models.data import Trajectories
+from ethogram.models.emissions import GaussianEmission
+from ethogram.models.roles import RoleHMM, starts
 from ethogram.models.roles.starts import (
     START_KINDS,
     StartFrames,
@@ -197,3 +201,28 @@ def test_clusters_are_those_of_scipy_with_the_same_draws():
     found = starts.cluster_centres(np.random.default_rng(0), points, 4, 5)
     wanted, _ = vq.kmeans2(points, 4, iter=5, minit="++", rng=np.random.default_rng(0))
     np.testing.assert_allclose(found, wanted, rtol=1e-12)
+
+
+def test_starts_of_several_fits_are_those_of_each():
+    """The same labels as alone, also beside fits with outliers, gaps and fewer frames than roles."""
+    model = RoleHMM(3, GaussianEmission(2))
+    fits, words = [], []
+    for number, length in enumerate((2, 9, 25, 25, 40, 31)):
+        random = np.random.default_rng(number)
+        x = random.normal(size=(length, 2)) + 4 * (np.arange(length)[:, None] // 5 % 3)
+        if number == 3:
+            x[7] = 500.0
+        if number == 4:
+            x[5] = np.nan
+        if number == 5:
+            x[6, 0] = np.nan
+        data = Trajectories.from_list([x, x[:1]], missing="nan")
+        bound = model.bind(data)
+        fits.append((bound, bound.start_data([bound.arrange(data)])))
+        words.append([number, 17])
+    kinds = {number: kind for number, kind in enumerate(model.start_kinds * 3)}
+    together = RoleHMM.starts_of_fits(fits, words, kinds)
+    for fit, own, found in zip(fits, words, together, strict=True):
+        alone = ConjugateModel.starts_of_fits([fit], [own], kinds)[0]
+        for x, y in zip(jax.tree.leaves(found), jax.tree.leaves(alone), strict=True):
+            np.testing.assert_allclose(x, y, rtol=1e-12, atol=1e-9)
