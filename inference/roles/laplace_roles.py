@@ -76,6 +76,8 @@ def laplace_roles(
 ) -> LaplacePosterior:
     """Draws from Laplace's approximation, resampled by weights that the joint density gives them.
 
+    Their log evidence is that of one order of the states: of K that have the same prior, ln p(y) is larger by ln K!.
+
     Parameters
     ----------
     key : a typed key.
@@ -166,7 +168,7 @@ def condition(
         precision, pull = precision + np.diag(more), pull + more * expansion.phi
         more = damping * np.maximum(np.abs(np.diagonal(own, axis1=1, axis2=2)), 1.0)
         own, own_pull = own + more[:, None] * np.eye(own.shape[-1]), own_pull + more * expansion.d
-    evidence = 0.0
+    evidence = problem.layout.conjugate * math.log(2 * math.pi) / 2  # their prior is in the expansion
     if varies:
         root_d = np.linalg.cholesky(own)
         solved = np.linalg.solve(own, np.concatenate([cross, own_pull[..., None]], axis=2))

@@ -119,9 +119,9 @@ class CovariateRoleHMM(RoleHMM):
         Parameters
         ----------
         parameters : by site.
-        batch : that of :meth:`entries`.
+        batch : that of :meth:`entries`, or data of a bound model.
         """
-        if isinstance(batch, Trajectories) and batch.metadata.covariate_names is not None:
+        if isinstance(batch, Trajectories) and not _is_encoded(batch):
             batch = self.entries(batch).batch
         self._check_covariances(parameters)
         log_odds = parameters["log_odds"]
@@ -199,7 +199,7 @@ class CovariateRoleHMM(RoleHMM):
         """
         model: CovariateRoleHMM = self
         batch, value = data, None
-        if data.metadata.covariate_names is not None or not self.is_bound:
+        if not (self.is_bound and _is_encoded(data)):
             self.check(data)
             require_informative(self, data, condition)
             model = self.bind(data)
@@ -284,10 +284,14 @@ class CovariateRoleHMM(RoleHMM):
         if parameters is None:
             parameters = _drawn(key_parameters, model)
         columns, subject = model.transition.encode(data)
-        batch = data._replace(observations=None, states=None, covariates=columns, subject=subject)
-        batch = unlabelled(batch)._replace(covariates=columns, subject=subject)
+        batch = unlabelled(data)._replace(observations=None, states=None, covariates=columns, subject=subject)
         x, states = _simulated(key_data, model, parameters, batch)
         return Simulated(data._replace(observations=np.asarray(x)), states, parameters)
+
+
+def _is_encoded(batch: Trajectories) -> bool:
+    """Whether this is a batch of `CovariateRoleHMM.entries`: its columns have no names, unlike those of data."""
+    return batch.covariates is not None and batch.metadata.covariate_names is None
 
 
 @jax.jit

@@ -5,8 +5,9 @@ Transitions are multinomial logits with staying as the reference,
 .. math:: P(z_{t+1} = j \mid z_t = i, u_t) = \frac{e^{\eta_{ij}(t)}}{\sum_k e^{\eta_{ik}(t)}}, \qquad
           \eta_{ii} = 0, \quad \eta_{ij}(t) = b_{ij} + w_{ij}'(u_t - \bar u) + d_{ij,s},
 
-with the covariates of the step that is left, as momentuHMM has them: McClintock and Michelot (2018), "momentuHMM: R
-package for generalized hidden Markov models of animal movement". Formulas are those of formulaic.
+with the covariates of the step that is left, as hmmTMB has them: Michelot (2025), "hmmTMB: hidden Markov models with
+flexible covariate effects in R". momentuHMM takes those of the step that is entered, which is ``lag=-1``. Formulas are
+those of formulaic.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class Encoding:
     names : of the columns.
     smooth : the number of the spline of each column, -1 where it has none.
     terms : names of the splines.
-    levels : by categorical covariate, its levels.
+    levels : by categorical covariate of the formula, those of its levels that the data of the fit have.
     subjects : names of the subjects.
     state : structure of what the functions of the formula keep (knots, means), whose numbers are in `numbers`.
     mean, spread : (column,), mean and standard deviation; columns of a spline share their spread.
@@ -101,7 +102,7 @@ class Covariates:
     expected_dwell : steps that a state is expected to last; log odds of changes have a prior about it, with standard
         deviation 1.5.
     lag : 0 takes the covariates of the step that is left, 1 those of the step before it, -1 those of the step that is
-        entered; at the ends of a sequence those nearest.
+        entered, as momentuHMM; at the ends of a sequence those nearest.
 
     Examples
     --------
@@ -125,8 +126,8 @@ class Covariates:
         require_number("scale", self.scale, above=0)
         require_number("expected_dwell", self.expected_dwell, above=1)
         require_integer("lag", self.lag, -LARGEST_LAG)
-        if self.formula.strip():
-            self.variables()
+        if self.formula.strip() and not self.variables():
+            raise ValueError(f"formula {self.formula!r} names no covariate: give one, such as 'temperature'")
 
     def role_model(self) -> type:
         """The class of role HMMs with these transitions."""
@@ -178,9 +179,11 @@ class Covariates:
 
         Raises
         ------
-        ValueError : a level is unknown, or a column is not finite, such as the logarithm of 0.
+        ValueError : a covariate is not in the data, a level is unknown, or a column is not finite, such as the
+            logarithm of 0.
         """
         found: Any = self.encoding
+        self.check(data)
         columns = np.zeros((*np.shape(data.observed), len(found.names)))
         if found.names:
             each = self.columns_of(covariate_frame(data))
@@ -192,14 +195,21 @@ class Covariates:
         found: Any = self.encoding
         if not found.names:
             return np.zeros((len(frame), 0))
-        return _matrix(self.formula, _state(found), _frame(self, frame, found.levels))[0] - found.mean
+        columns, names, _ = _matrix(self.formula, _state(found), _frame(self, frame, found.levels))
+        if names != found.names:  # numbers in C(), and comparisons, have the levels of the table at hand
+            raise ValueError(
+                f"formula {self.formula!r} has the columns {names} here, and {found.names} in the data of the fit: "
+                "make covariates that stand for levels text, whose levels are kept"
+            )
+        return columns - found.mean
 
     def _lagged(self, columns: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         if not self.lag:
             return columns
         last = np.maximum(lengths, 1)[:, None] - 1
         steps = np.clip(np.arange(columns.shape[1]) - self.lag, 0, last)
-        return np.take_along_axis(columns, steps[..., None], axis=1)
+        inside = np.arange(columns.shape[1]) < lengths[:, None]
+        return np.where(inside[..., None], np.take_along_axis(columns, steps[..., None], axis=1), 0)
 
 
 def _names_of(formula: str, expression: str) -> list[str]:
@@ -244,8 +254,8 @@ def _frame(covariates: Covariates, frame: Any, levels: Any) -> Any:
     return frame
 
 
-def _matrix(formula: str, state: dict[str, Any], frame: Any) -> tuple[np.ndarray, Any]:
-    """Columns (row, column) of a formula without the constant, and the specification with its state."""
+def _matrix(formula: str, state: dict[str, Any], frame: Any) -> tuple[np.ndarray, tuple[str, ...], Any]:
+    """Columns (row, column) of a formula without the constant, their names, and the specification with its state."""
     from formulaic import Formula, ModelSpec
 
     spec = ModelSpec(formula=Formula(formula), transform_state=state)
@@ -262,23 +272,36 @@ def _matrix(formula: str, state: dict[str, Any], frame: Any) -> tuple[np.ndarray
         raise ValueError(
             f"formula {formula!r} is not finite in some steps ({wrong}): a logarithm of 0, or a missing value?"
         )
-    return columns, matrix.model_spec
+    return columns, tuple(map(str, matrix.columns[kept])), matrix.model_spec
 
 
 def _encoding_of(covariates: Covariates, data: Trajectories) -> Encoding:
     """What a formula and the subjects take from the data of a fit."""
     covariates.check(data)
-    metadata = data.metadata
     subjects: tuple[str, ...] = ()
     if covariates.vary:
-        subjects = tuple(sorted(set(_subject_names(data)) - {""}))
+        each = _subject_names(data)
+        if "" in each:
+            raise ValueError(
+                f'vary="subject", and sequence {each.index("")} has no subject (-1): name it, or leave the sequence out'
+            )
+        subjects = tuple(sorted(set(each)))
     if not covariates.formula.strip():
         nothing = np.zeros(0)
-        return Encoding((), (), (), (), subjects, "{}", nothing, nothing, nothing)
-    every = zip(metadata.covariate_names or (), metadata.covariate_levels or (), strict=False)
-    levels = tuple((name, tuple(of)) for name, of in every if of is not None)
-    columns, spec = _matrix(covariates.formula, {}, _frame(covariates, covariate_frame(data), ()))
-    names = tuple(str(name) for name in spec.column_names if name != "Intercept")
+        return Encoding((), (), (), (), subjects, "", nothing, nothing, nothing)
+    frame = covariate_frame(data)[list(covariates.variables())]
+    levels = tuple(
+        (name, tuple(map(str, column.cat.remove_unused_categories().cat.categories)))
+        for name, column in frame.items()
+        if column.dtype == "category"
+    )
+    for name, known in levels:
+        if len(known) < 2:
+            raise ValueError(
+                f"formula {covariates.formula!r} takes {name}, which is {known[0]!r} in all steps: leave it out, its "
+                "effect cannot be told from the log odds"
+            )
+    columns, names, spec = _matrix(covariates.formula, {}, _frame(covariates, frame, levels))
     splines = [str(term) for term in spec.term_slices if _is_spline(term)]
     smooth = [-1] * len(names)
     for number, term in enumerate(term for term in spec.term_slices if _is_spline(term)):
@@ -383,5 +406,4 @@ def _state(encoding: Encoding) -> dict[str, Any]:
             return [build(each) for each in content]
         return content if kind == "int" else float(encoding.numbers[content])
 
-    found = build(json.loads(encoding.state)) if encoding.state != "{}" else {}
-    return found
+    return build(json.loads(encoding.state))

@@ -74,13 +74,15 @@ class BehaviourTables:
         num_draws : paths of every sequence.
         data : the data of the fit where None.
         at : values by covariate, of a fit with `Covariates`, such as ``{"temperature": [5, 25]}``: shares are then
-            those of the long run where covariates keep these values, the others their medians, and with two settings
-            rows of the ``difference`` follow, the second less the first. `by` and the rest do not count then.
+            those of the long run where covariates keep these values, the others their medians or most frequent
+            levels, of a subject with the log odds of the population, and with two settings rows of the ``difference``
+            follow, the second less the first. `by` and the rest, but for `probability`, do not count then.
 
         Returns
         -------
         A pandas DataFrame with a row per level and state: ``mean``, ``lower`` and ``upper`` of the share, and ``time``,
-        the expected time in the state (timedeltas where times are dates or durations, else units of time, or frames).
+        the expected time in the state (timedeltas where times are dates or durations, else units of time, or frames),
+        which a table `at` settings of covariates does not have.
         """
         if at is not None:
             from ethogram.fits.effects import long_run

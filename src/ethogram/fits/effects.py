@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -100,14 +100,17 @@ def curves(fit: Any, name: str, at: Mapping[str, Any] | None = None) -> tuple[An
     and shares (draw, point, state) of time.
     """
     model, _ = _model_and_draws(fit)
-    frame = fit.data.covariate_frame()
-    _require_covariates(model, {name: None})
-    column = frame[name]
+    others = {other: value for other, value in (at or {}).items() if other != name}
+    _require_covariates(model, [name, *others])
+    for other, value in others.items():
+        if np.ndim(value):
+            raise ValueError(f"at has {value!r} for {other!r}: give one value, at which the curve is drawn")
+    column = fit.data.covariate_frame()[name]
     if column.dtype == "category":
-        values: Any = list(column.cat.categories)
+        values: Any = list(column.cat.remove_unused_categories().cat.categories)
     else:
         values = np.linspace(column.min(), column.max(), NUM_POINTS)
-    matrices = _matrices(fit, {**(at or {}), name: values})[1]
+    matrices = _matrices(fit, {**others, name: values})[1]
     return values, matrices, stationary(matrices)
 
 
@@ -120,6 +123,9 @@ def long_run(fit: Any, at: Mapping[str, Any], probability: float) -> Any:
     if not isinstance(at, Mapping) or not at:
         raise TypeError(f"at is {at!r}: give values by covariate, such as {{'temperature': [5, 25]}}")
     _require_covariates(model, at)
+    empty = [name for name, values in at.items() if np.ndim(values) and not len(values)]
+    if empty:
+        raise ValueError(f"at has no values for {empty[0]!r}: give one or more")
     settings, matrices = _matrices(fit, at)
     shares = stationary(matrices)
     rows, index = [], []
@@ -177,7 +183,7 @@ def _tail(probability: float) -> float:
     return (1 - probability) / 2
 
 
-def _require_covariates(model: Any, names: Mapping[str, Any]) -> None:
+def _require_covariates(model: Any, names: Iterable[str]) -> None:
     known = model.transition.variables()
     for name in names:
         if name not in known:

@@ -64,6 +64,17 @@ def test_draws_are_those_of_a_logit_where_the_states_are_known():
             assert draws.std() == pytest.approx(deviation, rel=0.15)
 
 
+def test_the_log_evidence_of_one_state_is_that_of_the_conjugate_prior():
+    """Exact there, as the bound of coordinate ascent is tight; no transition has an effect."""
+    data, *_ = simulated(2)
+    start = {"num_steps": 20, "restarts": 1, "progress_bar": False}
+    emission = ethogram.GaussianEmission(1)
+    exact = ethogram.ConjugateSVI(ethogram.RoleHMM(1, emission)).run(jax.random.key(0), data, **start).elbo[-1]
+    model = ethogram.RoleHMM(1, emission, transition=Covariates("x"))
+    found = laplace_roles(jax.random.key(0), model, data, num_samples=400, **start)
+    assert found.log_evidence == pytest.approx(float(exact), abs=0.1)
+
+
 def log_likelihood(log_odds, scale, stays, changes):
     """Of the changes of each subject, whose log odds are normal with this mean and scale, by quadrature."""
     nodes, weights = hermegauss(40)

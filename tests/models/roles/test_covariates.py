@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import pickle
 
@@ -79,6 +80,7 @@ def test_without_effects_transitions_are_those_of_a_fixed_matrix():
     plain["transition"] = weights / weights.sum(1, keepdims=True)
     entries = model.entries(data)
     values = model.likelihood(found, entries.batch).log_prob(entries.value)
+    np.testing.assert_array_equal(model.likelihood(found, data).log_prob(entries.value), values)
     expected = fixed.likelihood(plain, fixed.entries(data).batch).log_prob(entries.value)
     np.testing.assert_allclose(values, expected, rtol=1e-5)
 
@@ -104,6 +106,7 @@ def test_a_lag_takes_the_covariates_of_another_step_of_the_sequence():
         np.testing.assert_allclose(entered[row, : length - 1], left[row, 1:length])
         assert before[row, 0] == left[row, 0]
         assert entered[row, length - 1] == left[row, length - 1]
+        assert not before[row, length:].any()
 
 
 def test_subjects_that_the_fit_has_not_seen_share_the_last_row():
@@ -114,6 +117,30 @@ def test_subjects_that_the_fit_has_not_seen_share_the_last_row():
     )
     assert bound.encode(data).subject.tolist() == [0, 1, 0]
     assert bound.encode(other).subject.tolist() == [2, 1]
+
+
+def test_sequences_without_a_subject_are_refused_in_a_fit_and_are_new_ones_later():
+    data = make()[2]
+    unknown = data._replace(subject=np.array([0, -1, 0]))
+    with pytest.raises(ValueError, match="sequence 1 has no subject"):
+        Covariates(vary="subject").bind(unknown)
+    assert Covariates(vary="subject").bind(data).encode(unknown).subject.tolist() == [0, 2, 0]
+
+
+def test_a_level_that_the_fit_lacks_has_no_column_and_a_single_level_is_refused():
+    data = make()[2]
+    three = data._replace(
+        metadata=dataclasses.replace(data.metadata, covariate_levels=[None, ["f", "m", "x"]])
+    )
+    assert Covariates("sex").bind(three).encoding.names == ("sex[T.m]",)
+    with pytest.raises(ValueError, match="sex, which is 'f' in all steps"):
+        Covariates("sex").bind(data.take([0, 2]))
+
+
+def test_comparisons_and_numbers_as_levels_that_differ_from_the_fit_are_refused():
+    bound = Covariates("C(temperature)").bind(make()[2].take([0, 1]))
+    with pytest.raises(ValueError, match="in the data of the fit"):
+        bound.encode(make()[2].take([2]))
 
 
 def test_simulated_states_change_as_often_as_the_probabilities_say():
@@ -149,6 +176,7 @@ def test_a_role_hmm_with_covariates_survives_pickling_and_replacing(tmp_path):
         ("wind", "takes wind, and the data have temperature, sex"),
         ("temperature - 1", "removes the constant"),
         ("y ~ temperature", "one side"),
+        ("1", "names no covariate"),
         ("open('x')", "calls open"),
         ("temperature.values", "names of covariates"),
         ("temperature + I(2 * temperature)", "is a combination of those before it"),

@@ -73,6 +73,12 @@ def test_time_budgets_at_settings_of_covariates(fit):
         fit.time_budget(at={"wind": 3})
     with pytest.raises(ValueError, match="has not seen"):
         fit.time_budget(at={"sex": "x"})
+    with pytest.raises(ValueError, match="no values for 'sex'"):
+        fit.time_budget(at={"sex": []})
+    with pytest.raises(ValueError, match="'wind' is no covariate"):
+        effects.curves(fit, "temperature", {"wind": 3})
+    with pytest.raises(ValueError, match="give one value"):
+        effects.curves(fit, "temperature", {"sex": ["f", "m"]})
 
 
 @pytest.mark.parametrize("name", ["temperature", "sex"])
