@@ -69,7 +69,9 @@ def test_the_log_evidence_of_one_state_is_that_of_the_conjugate_prior():
     data, *_ = simulated(2)
     start = {"num_steps": 20, "restarts": 1, "progress_bar": False}
     emission = ethogram.GaussianEmission(1)
-    exact = ethogram.ConjugateSVI(ethogram.RoleHMM(1, emission)).run(jax.random.key(0), data, **start).elbo[-1]
+    exact = (
+        ethogram.ConjugateSVI(ethogram.RoleHMM(1, emission)).run(jax.random.key(0), data, **start).elbo[-1]
+    )
     model = ethogram.RoleHMM(1, emission, transition=Covariates("x"))
     found = laplace_roles(jax.random.key(0), model, data, num_samples=400, **start)
     assert found.log_evidence == pytest.approx(float(exact), abs=0.1)
