@@ -50,7 +50,9 @@ FIRST_SCALE = 0.5
 """Of subjects and splines, where the alternation starts."""
 DEGREES = 5
 """Degrees of freedom of the t of the logarithms of scales, whose posterior is skewed."""
-PROPOSALS = 2
+WIDER = 1.3
+"""Factor of the spread of the t, whose tails the density of scales exceeds."""
+PROPOSALS = 8
 """Draws of the t for each one that is kept, by its weight under the expansion."""
 DIFFERENCE = 1e-3
 """Step of the differences for derivatives in logarithms of scales."""
@@ -123,7 +125,7 @@ def laplace_roles(
         {name: site[rows][None].astype(dtype) for name, site in sites.items()},
         {},
         draws_from="Laplace's approximation" + ", resampled by importance weights" * usable,
-        pareto_k=pareto_k,
+        pareto_k=max(pareto_k, draws.pareto_k),
         log_evidence=float(np.logaddexp.reduce(log_weights)) - math.log(num_samples),
     )
 
@@ -147,6 +149,7 @@ class Draws(NamedTuple):
     d: np.ndarray  # (draw, row, edge)
     log_scales: np.ndarray  # (draw, scale): of changes of state where subjects vary, then of splines
     log_weight: np.ndarray
+    pareto_k: float  # of the weights by which scales were resampled
 
 
 def condition(
@@ -291,22 +294,23 @@ def _draws(rng: Any, problem: Problem, expansion: Expansion, log_scales: np.ndar
         ]
         curvature = np.asarray(slopes) / (2 * DIFFERENCE)
         sizes, axes = np.linalg.eigh((curvature + curvature.T) / 2)
-        spread = 1 / np.sqrt(np.maximum(sizes, LEAST_CURVATURE))
+        spread = WIDER / np.sqrt(np.maximum(sizes, LEAST_CURVATURE))
         tried = PROPOSALS * count
         noise = rng.normal(size=(tried, size)) / np.sqrt(rng.chisquare(DEGREES, (tried, 1)) / DEGREES)
         log_t = np.log1p((noise**2).sum(1) / DEGREES) * -(DEGREES + size) / 2 - np.log(spread).sum()
         log_t += gammaln((DEGREES + size) / 2) - gammaln(DEGREES / 2) - size / 2 * math.log(DEGREES * math.pi)
         x = log_scales + (noise * spread) @ axes.T
         ratios = np.array([density(one) for one in x]) - log_t
-        x = x[systematic_resample(rng, ratios)[::PROPOSALS]]
+        smoothed, pareto_k = smoothed_weights(ratios)
+        x = x[systematic_resample(rng, smoothed)[::PROPOSALS]]
         gaussians = [condition(problem, expansion, one) for one in x]
         log_weight = np.full(count, np.logaddexp.reduce(ratios) - math.log(tried))
     else:
-        x = np.zeros((count, 0))
+        x, pareto_k = np.zeros((count, 0)), -math.inf
         gaussians = [condition(problem, expansion, log_scales)] * count
         log_weight = np.full(count, gaussians[0].evidence)
     phi, d = zip(*(_draw(rng, one) for one in gaussians), strict=True)
-    return Draws(np.stack(phi), np.stack(d), x, log_weight)
+    return Draws(np.stack(phi), np.stack(d), x, log_weight, pareto_k)
 
 
 def _draw(rng: Any, gaussian: Gaussian) -> tuple[np.ndarray, np.ndarray]:
