@@ -357,7 +357,7 @@ def _fits(found: Ascended) -> list[Settled]:
     """Fits of all restarts, the best first."""
     return [
         Settled(one_of(found.blocks, at), found.elbo[at], bool(found.active[at]))
-        for at in order_of(found.elbo)
+        for at in order_of(found.elbo).tolist()
     ]
 
 

@@ -195,7 +195,7 @@ def find_mode(problem: Problem, expansion: Expansion, log_scales: np.ndarray) ->
     on_phi, on_d = problem.prior(log_scales)
     sizes = 0.5 ** np.arange(TOGETHER)
 
-    def log_prior(phi: np.ndarray, d: np.ndarray) -> np.ndarray:
+    def log_prior(phi: np.ndarray, d: np.ndarray) -> Any:
         return -((phi - problem.centre) ** 2 @ on_phi + (d**2 @ on_d).sum(-1)) / 2
 
     damping = 0.0
