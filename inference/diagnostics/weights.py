@@ -24,7 +24,7 @@ __all__ = ["FAR", "SCALES", "of_ratios", "of_shifts", "shifts_of_normal", "shift
 FAR = 0.7
 """Pareto k from which on weights do not correct draws (Vehtari and others 2024, section 3.3)."""
 ROUNDING = 1e-3
-"""Nats by which equal ratios, of single precision, are told apart: ties have no tail."""
+"""Standard deviation, in nats, of noise that breaks ties between log ratios: a Pareto tail cannot be fitted to ties."""
 SCALES = (0.5, 2.0)
 LEAST_SHIFT = 0.5
 """Least shift of a mean that matters, in posterior standard deviations."""

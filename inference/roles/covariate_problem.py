@@ -6,6 +6,7 @@ and what each subject differs by.
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any, NamedTuple
 
@@ -21,7 +22,7 @@ from ethogram.models.chains import markov_chain
 from ethogram.models.chains.driven_markov import DrivenMarkov
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.quick_jit import quick_jit
-from ethogram.models.roles.covariate_roles import SPREAD, CovariateRoleHMM, log_transitions
+from ethogram.models.roles.covariate_roles import SPREAD, CovariateRoleHMM, by_states, log_transitions
 
 __all__ = ["Expansion", "Problem", "latent_starts"]
 
@@ -61,6 +62,12 @@ class Layout(NamedTuple):
         return self.shared + self.edges * self.varies
 
 
+def rows_of(phi: np.ndarray, d: np.ndarray) -> np.ndarray:
+    """Rows (..., row, size) of phi (..., shared), which all of them share, and d (..., row, edge)."""
+    shared = np.broadcast_to(phi[..., None, :], (*d.shape[:-1], phi.shape[-1]))
+    return np.concatenate([shared, d], axis=-1)
+
+
 class Expansion(NamedTuple):
     """Log likelihood with its derivatives by rows, and those of the prior of the conjugate part, at a place."""
 
@@ -72,7 +79,7 @@ class Expansion(NamedTuple):
 
     def rows(self) -> np.ndarray:
         """(row, size) of the place."""
-        return np.concatenate([np.broadcast_to(self.phi, (len(self.d), len(self.phi))), self.d], axis=1)
+        return rows_of(self.phi, self.d)
 
     @property
     def linear(self) -> np.ndarray:
@@ -86,8 +93,7 @@ class Expansion(NamedTuple):
 
     def predicted(self, phi: np.ndarray, d: np.ndarray) -> np.ndarray:
         """Values (draw,) of the expansion at phi (draw, shared) and d (draw, row, edge)."""
-        shared = np.broadcast_to(phi[:, None], (*d.shape[:2], phi.shape[1]))
-        step = np.concatenate([shared, d], axis=2) - self.rows()
+        step = rows_of(phi, d) - self.rows()
         curved = np.einsum("nrp,rpq,nrq->n", step, self.information, step)
         return self.value + np.einsum("nrp,rp->n", step, self.gradient) - curved / 2
 
@@ -139,7 +145,7 @@ class Problem(NamedTuple):
 
     def expand(self, phi: np.ndarray, d: np.ndarray) -> Expansion:
         """The expansion at a place; second derivatives are differences of gradients in double precision."""
-        rows = np.concatenate([np.broadcast_to(phi, (self.num_rows, len(phi))), d], axis=1)
+        rows = rows_of(phi, d)
         size = rows.shape[1]
         steps = STEP * np.concatenate([np.zeros((1, size)), np.eye(size)])
         values, gradients = self._slopes(rows + steps[:, None])
@@ -149,8 +155,7 @@ class Problem(NamedTuple):
 
     def values(self, phi: np.ndarray, d: np.ndarray) -> np.ndarray:
         """Log likelihood and log prior of the conjugate part (draw,), minus infinity where it is not a number."""
-        shared = np.broadcast_to(phi[:, None], (*d.shape[:2], phi.shape[1]))
-        values, _ = self._slopes(np.concatenate([shared, d], axis=2))
+        values, _ = self._slopes(rows_of(phi, d))
         return np.where(np.isnan(values), -np.inf, values)
 
     def _slopes(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -187,27 +192,21 @@ class Problem(NamedTuple):
         padded = np.resize(z, (-(-count // TOGETHER) * TOGETHER, layout.conjugate))
         sites = {name: np.asarray(x)[:count] for name, x in _constrained_draws(self.model, padded).items()}
         effects = effects.reshape(count, layout.edges, layout.columns) / np.asarray(found.spread)
+        square = functools.partial(by_states, num_states=self.model.num_roles)
         sites |= {
-            "log_odds": self._square(odds),
-            "effect": np.moveaxis(self._square(np.moveaxis(effects, 2, 1)), 1, -1),
+            "log_odds": square(odds),
+            "effect": np.moveaxis(square(np.moveaxis(effects, 2, 1)), 1, -1),
         }
         scales = np.exp(log_scales)
         if layout.varies:
             scales, splines = np.split(scales, [layout.edges], axis=1)
             new = scales * rng.normal(size=scales.shape)
-            sites["subject_scale"] = self._square(scales)
-            sites["subject_log_odds"] = self._square(np.concatenate([d, new[:, None]], axis=1))
+            sites["subject_scale"] = square(scales)
+            sites["subject_log_odds"] = square(np.concatenate([d, new[:, None]], axis=1))
             scales = splines
         if found.terms:
             sites["smooth_scale"] = scales
         return sites
-
-    def _square(self, values: np.ndarray) -> np.ndarray:
-        """Values (..., edge) as (..., state, next_state), 0 on the diagonal."""
-        count = self.model.num_roles
-        full = np.zeros((*values.shape[:-1], count, count))
-        full[..., ~np.eye(count, dtype=bool)] = values
-        return full
 
 
 def _double(leaf: Any) -> Any:
@@ -255,11 +254,7 @@ def _log_prior(model: CovariateRoleHMM, z: Array) -> Array:
 
 def _log_likelihood(model: CovariateRoleHMM, data: Sequences, layout: Layout, rows: Array) -> Array:
     """Summed log likelihood of all sequences at rows (row, size) of parameters."""
-    off = ~np.eye(model.num_roles, dtype=bool)
-
-    def square(values: Array) -> Array:
-        full = jnp.zeros((*values.shape[:-1], *off.shape), values.dtype)
-        return full.at[..., off].set(values)
+    square = functools.partial(by_states, num_states=model.num_roles)
 
     def chain(row: Array, value: Any, batch: Trajectories) -> Any:
         z, odds, effects, own = jnp.split(

@@ -30,7 +30,7 @@ from ethogram.models.families.numpyro_sites import sample_parameters, zeros_of
 from ethogram.models.model_object import changed, computed_once, model_object
 from ethogram.models.roles.role_hmm import RoleHMM, Simulated
 
-__all__ = ["CovariateRoleHMM", "log_transitions"]
+__all__ = ["CovariateRoleHMM", "by_states", "log_transitions"]
 
 SPREAD = 1.5
 """Prior standard deviation of log odds, of a change of state and of the first one."""
@@ -46,6 +46,16 @@ def log_transitions(
     eta = log_odds[..., None, :, :] + moved
     stay = jnp.eye(log_odds.shape[-1], dtype=bool)
     return jax.nn.log_softmax(jnp.where(stay, 0, eta), axis=-1)
+
+
+def by_states(changes: Any, num_states: int) -> Any:
+    """Values (..., change) of every change of state as (..., state, next_state), those of staying 0."""
+    xp: Any = np if isinstance(changes, np.ndarray) else jnp
+    off = ~np.eye(num_states, dtype=bool)
+    place = np.full(off.shape, off.sum())
+    place[off] = np.arange(off.sum())
+    zero = xp.zeros((*changes.shape[:-1], 1), changes.dtype)
+    return xp.concatenate([changes, zero], axis=-1)[..., place]
 
 
 @model_object
@@ -215,23 +225,18 @@ class CovariateRoleHMM(RoleHMM):
     def _sampled_transitions(self) -> dict[str, Any]:
         """Log odds, effects and differences of subjects, whose latent sites are standardised."""
         count, found = self.num_roles, self.transition.encoding
-        off = ~np.eye(count, dtype=bool)
 
         def square(values: Array) -> Array:
-            full = jnp.zeros((*values.shape[1:], count, count), values.dtype)
-            return full.at[..., off].set(jnp.moveaxis(values, 0, -1))
+            return by_states(jnp.moveaxis(values, 0, -1), count)
 
-        edges, columns = int(off.sum()), len(found.names)
+        edges, columns = count * (count - 1), len(found.names)
         free = numpyro.sample("log_odds_free", dist.Normal(0, 1).expand([edges]).to_event(1))
         sites = {"log_odds": square(self.expected_log_odds + SPREAD * free)}
         white = numpyro.sample("effect_free", dist.Normal(0, 1).expand([edges, columns]).to_event(2))
-        scale = jnp.full(columns, self.transition.scale)
+        smooth = None
         if found.terms:
-            smooth_scale = numpyro.sample(
-                "smooth_scale", dist.HalfNormal(1).expand([len(found.terms)]).to_event(1)
-            )
-            scale = jnp.where(found.is_smooth, smooth_scale[np.maximum(found.smooth, 0)], scale)
-        sites["effect"] = jnp.moveaxis(square(white * scale / found.spread), 0, -1)
+            smooth = numpyro.sample("smooth_scale", dist.HalfNormal(1).expand([len(found.terms)]).to_event(1))
+        sites["effect"] = jnp.moveaxis(square(white * self._effect_scale(smooth)), 0, -1)
         if self.transition.vary:
             scales = numpyro.sample("subject_scale_free", dist.HalfNormal(1).expand([edges]).to_event(1))
             shape = [edges, len(found.subjects) + 1]
@@ -239,6 +244,14 @@ class CovariateRoleHMM(RoleHMM):
             sites["subject_scale"] = square(scales)
             sites["subject_log_odds"] = square(each * scales[:, None])
         return {name: numpyro.deterministic(name, site) for name, site in sites.items()}
+
+    def _effect_scale(self, smooth: Any) -> Array:
+        """Prior standard deviations (column,) of effects, given the scales of splines or None without any."""
+        found = self.transition.encoding
+        scale = jnp.full(len(found.names), self.transition.scale)
+        if smooth is not None:
+            scale = jnp.where(found.is_smooth, smooth[np.maximum(found.smooth, 0)], scale)
+        return scale / found.spread
 
     def latent_transitions(self, sites: dict[str, Any]) -> dict[str, Array]:
         """The latent sites behind log odds, effects and differences of subjects, without bounds."""
@@ -248,14 +261,11 @@ class CovariateRoleHMM(RoleHMM):
             site = jnp.asarray(sites[name])
             return jnp.moveaxis(site, (-2, -1), (0, 1))[off]
 
-        scale = jnp.full(len(found.names), self.transition.scale)
+        smooth = jnp.asarray(sites["smooth_scale"]) if found.terms else None
         latent = {"log_odds_free": (edges("log_odds") - self.expected_log_odds) / SPREAD}
-        if found.terms:
-            smooth = jnp.asarray(sites["smooth_scale"])
-            scale = jnp.where(found.is_smooth, smooth[np.maximum(found.smooth, 0)], scale)
+        if smooth is not None:
             latent["smooth_scale"] = jnp.log(smooth)
-        effect = jnp.asarray(sites["effect"])[off]
-        latent["effect_free"] = effect * found.spread / scale
+        latent["effect_free"] = jnp.asarray(sites["effect"])[off] / self._effect_scale(smooth)
         if self.transition.vary:
             scales = edges("subject_scale")
             latent["subject_scale_free"] = jnp.log(scales)

@@ -38,6 +38,7 @@ BARE = ("exp", "log", "log10", "log2")
 LEAST_SPREAD = 1e-8
 """Of a column against its size: less is rounding, and the column is constant."""
 LARGEST_LAG = 2**31
+"""Either way."""
 COLLINEAR = 1e-6
 """Share of a column's variance that the others leave, below which it is taken to be a combination of them."""
 
@@ -302,9 +303,9 @@ def _encoding_of(covariates: Covariates, data: Trajectories) -> Encoding:
                 "effect cannot be told from the log odds"
             )
     columns, names, spec = _matrix(covariates.formula, {}, _frame(covariates, frame, levels))
-    splines = [str(term) for term in spec.term_slices if _is_spline(term)]
+    splines = [term for term in spec.term_slices if _is_spline(term)]
     smooth = [-1] * len(names)
-    for number, term in enumerate(term for term in spec.term_slices if _is_spline(term)):
+    for number, term in enumerate(splines):
         for at in range(spec.term_slices[term].start, spec.term_slices[term].stop):
             smooth[names.index(str(spec.column_names[at]))] = number
     mean, spread = columns.mean(axis=0), columns.std(axis=0)
@@ -315,7 +316,15 @@ def _encoding_of(covariates: Covariates, data: Trajectories) -> Encoding:
     _warn_of_periods(spec)
     state, numbers = _taken_apart(spec.transform_state)
     return Encoding(
-        names, tuple(smooth), tuple(splines), levels, subjects, json.dumps(state), numbers, mean, spread
+        names,
+        tuple(smooth),
+        tuple(map(str, splines)),
+        levels,
+        subjects,
+        json.dumps(state),
+        numbers,
+        mean,
+        spread,
     )
 
 

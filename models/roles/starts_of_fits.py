@@ -97,7 +97,7 @@ class Rows(NamedTuple):
 
 
 def _kmeans(data: list[StartData], seeds: list[tuple[int, ...]], num_states: int) -> list[np.ndarray | None]:
-    """Labels of frames by k-means++ for every seed, as many for each of the data; None where there are outliers."""
+    """Labels of frames by k-means++, one per seed; every data set has as many seeds. None where there are outliers."""
     counts = np.array([len(one.points.sequence) for one in data])
     inside = np.arange(counts.max()) < counts[:, None]
     features = np.zeros((*inside.shape, data[0].points.features.shape[1]))
