@@ -148,27 +148,24 @@ class Problem(NamedTuple):
         rows = rows_of(phi, d)
         size = rows.shape[1]
         steps = STEP * np.concatenate([np.zeros((1, size)), np.eye(size)])
-        values, gradients = self._slopes(rows + steps[:, None])
+        values, gradients = self._in_parts(_slopes, rows + steps[:, None])
         information = -np.moveaxis(gradients[1:] - gradients[0], 0, 2) / STEP
         symmetric = (information + information.swapaxes(1, 2)) / 2
         return Expansion(phi, d, float(values[0]), gradients[0], symmetric)
 
     def values(self, phi: np.ndarray, d: np.ndarray) -> np.ndarray:
         """Log likelihood and log prior of the conjugate part (draw,), minus infinity where it is not a number."""
-        values, _ = self._slopes(rows_of(phi, d))
+        values = self._in_parts(_values, rows_of(phi, d))
         return np.where(np.isnan(values), -np.inf, values)
 
-    def _slopes(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Values (draw,) and gradients (draw, row, size) at rows (draw, row, size), by one compiled program."""
+    def _in_parts(self, program: Any, rows: np.ndarray) -> Any:
+        """What a compiled program finds at rows (draw, row, size), `TOGETHER` at a time."""
         padded = np.resize(rows, (-(-len(rows) // TOGETHER) * TOGETHER, *rows.shape[1:]))
         found = [
-            _slopes(self.model, self.data, self.layout, part)
+            program(self.model, self.data, self.layout, part)
             for part in padded.reshape(-1, TOGETHER, *rows.shape[1:])
         ]
-        values, gradients = (
-            np.concatenate([np.asarray(x) for x in each]) for each in zip(*found, strict=True)
-        )
-        return values[: len(rows)], gradients[: len(rows)]
+        return jax.tree.map(lambda *each: np.concatenate(each)[: len(rows)], *found)
 
     def start(self, parameters: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
         """Phi and d at the parameters of a fit without covariates."""
@@ -275,14 +272,21 @@ def _log_likelihood(model: CovariateRoleHMM, data: Sequences, layout: Layout, ro
     return jnp.sum(markov_chain.log_normalizer(*each))
 
 
+def _log_joint(model: Any, data: Sequences, layout: Layout, rows: Array) -> Array:
+    """Log likelihood and log prior of the conjugate part at rows (row, size)."""
+    return _log_likelihood(model, data, layout, rows) + _log_prior(model, rows[0, : layout.conjugate])
+
+
+@quick_jit(calls=2**8, static_argnames="layout")
+def _values(model: Any, data: Sequences, layout: Layout, rows: Array) -> Array:
+    """Log density (draw,) at rows (draw, row, size)."""
+    return lax.map(functools.partial(_log_joint, model, data, layout), rows)
+
+
 @quick_jit(calls=2**8, static_argnames="layout")
 def _slopes(model: Any, data: Sequences, layout: Layout, rows: Array) -> tuple[Array, Array]:
-    """Log likelihood and log prior of the conjugate part, and the gradient (row, size), of each draw."""
-
-    def log_joint(rows: Array) -> Array:
-        return _log_likelihood(model, data, layout, rows) + _log_prior(model, rows[0, : layout.conjugate])
-
-    return lax.map(jax.value_and_grad(log_joint), rows)
+    """Log density (draw,) at rows (draw, row, size), and its gradient (draw, row, size)."""
+    return lax.map(jax.value_and_grad(functools.partial(_log_joint, model, data, layout)), rows)
 
 
 @quick_jit
