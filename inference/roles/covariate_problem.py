@@ -21,6 +21,7 @@ from numpyro.infer.util import constrain_fn, potential_energy
 from ethogram.models.chains import markov_chain
 from ethogram.models.chains.driven_markov import DrivenMarkov
 from ethogram.models.data.trajectories import Trajectories
+from ethogram.models.families.numpyro_sites import start_of_site
 from ethogram.models.quick_jit import quick_jit
 from ethogram.models.roles.covariate_roles import SPREAD, CovariateRoleHMM, by_states, log_transitions
 
@@ -169,7 +170,7 @@ class Problem(NamedTuple):
 
     def start(self, parameters: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
         """Phi and d at the parameters of a fit without covariates."""
-        own = {name: value for name, value in parameters.items() if name != "transition"}
+        own = _with_latent(self.model, {k: v for k, v in parameters.items() if k != "transition"})
         transition = np.maximum(np.asarray(parameters["transition"], float), 1e-12)
         off = ~np.eye(len(transition), dtype=bool)
         odds = np.log(transition / np.diagonal(transition)[:, None])[off]
@@ -289,10 +290,20 @@ def _slopes(model: Any, data: Sequences, layout: Layout, rows: Array) -> tuple[A
     return lax.map(jax.value_and_grad(functools.partial(_log_joint, model, data, layout)), rows)
 
 
-@quick_jit
-def latent_starts(model: Any, draws: dict[str, Any]) -> dict[str, Array]:
+def latent_starts(model: CovariateRoleHMM, draws: dict[str, Any]) -> dict[str, Array]:
     """Unconstrained latent sites (draw, ...) of the numpyro model, at draws by site."""
+    return _latent_starts(model, _with_latent(model, draws))
 
+
+def _with_latent(model: CovariateRoleHMM, sites: dict[str, Any]) -> dict[str, Any]:
+    """Parameters by site, with the latent sites of the emission that they determine, such as vectors of directions."""
+    blocks, sites = model.prior(), {name: np.asarray(value) for name, value in sites.items()}
+    found = {name: start_of_site(name, sites, blocks) for name in _latent(model) if name != "initial_free"}
+    return {**{name: value for name, value in found.items() if value is not None}, **sites}
+
+
+@quick_jit
+def _latent_starts(model: Any, draws: dict[str, Any]) -> dict[str, Array]:
     def one(sites: dict[str, Any]) -> dict[str, Array]:
         return _by_site(model, _coordinates(model, sites)) | model.latent_transitions(sites)
 

@@ -120,12 +120,12 @@ def rise(value: Slope, slope: Slope, centre: Array, offset: Array) -> Array:
 
 def draw_node(variates: Variates, quadrature: LogQuadrature, sample_shape: tuple[int, ...]) -> Any:
     """Draws of u (*sample_shape, *batch) by the inverse of the distribution function, linear between nodes."""
-    xp, _ = modules_of(quadrature.node)
     batch, count = quadrature.mode.shape, quadrature.node.shape[-1]
     node, weight = (x.reshape(-1, count) for x in (quadrature.node, quadrature.weight))
+    chance = variates.uniform((*sample_shape, len(node)), node.dtype)
+    xp, _ = modules_of(node, chance)  # nodes of NumPy may meet variates of a traced key
     between = xp.cumsum(0.5 * (weight[:, 1:] + weight[:, :-1]), axis=-1)
     reached = xp.concatenate([xp.zeros_like(between[:, :1]), between / between[:, -1:]], axis=-1)
-    chance = variates.uniform((*sample_shape, len(node)), node.dtype)
     if xp is np:
         drawn = np.stack([np.interp(chance[..., i], reached[i], node[i]) for i in range(len(node))], axis=-1)
     else:

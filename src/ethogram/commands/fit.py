@@ -26,7 +26,7 @@ DESCRIPTION = """\
 Fits a model to a table, or to files of animal tracking. DIR gets a report for
 a browser, the figure, summary.csv with 90 % intervals, fit.ethogram for
 ethogram.load and fit.nc for ArviZ; of roles and intents states.csv with a row
-per frame, time_budget.csv and bouts.csv; of a range of roles their held-out
+per frame, time_budget.csv and bouts.csv, of covariates effects.csv; of a range of roles their held-out
 scores: the least number within one standard error of the best is fitted."""
 EXAMPLES = """\
 emissions, of all features, one per feature in their order, or by name:
@@ -43,15 +43,19 @@ examples:
     --step-and-turn --num-roles 3 --out modes
   ethogram fit tracks.csv --model roles --by animal --workers 4 --time t
     --features x,y --num-roles 3 --out animals
+  ethogram fit fixes.csv --model roles --sequence animal --subject animal
+    --time t --features x,y --step-and-turn --num-roles 3 --out heat
+    --covariates temperature,sex --formula "temperature * sex" --vary subject
   ethogram fit trips.csv --model choices --decision trip --option mode
     --chosen taken --features hours,price --out trips"""
 
 LABELS = ("agent", "group", "subject")
 TABLES = ("sep", "decimal")
 FRAMES = ("sequence", "time", *LABELS, "step", "snap", "missing", "duplicates", *TABLES)
+MOVING = ("covariates", "missing_covariates")
 READERS = {
-    "table": (*FRAMES, "max_speed", "units", "features"),
-    "movebank": ("step", "snap", "individuals", "features", "duplicates", "max_speed", *LABELS),
+    "table": (*FRAMES, "max_speed", "units", "features", *MOVING),
+    "movebank": ("step", "snap", "individuals", "features", "duplicates", "max_speed", *LABELS, *MOVING),
     "deeplabcut": ("frame_rate", "individuals", "keypoints", *LABELS),
     "sleap": ("frame_rate", "individuals", "keypoints", *LABELS),
 }
@@ -64,7 +68,7 @@ NEEDED = {
 }
 """Arguments without which a model cannot be fitted; roles of a table need features, of Movebank a step."""
 TAKEN = {
-    "roles": ("reader", "num_roles", "emission", "step_and_turn", "zero_steps", "smallest", "egocentric"),
+    "roles": ("reader", "num_roles", "emission", "step_and_turn", "zero_steps", "smallest", "egocentric", "formula", "vary"),
     "intents": (*FRAMES, "num_states", "num_actions", "truncation"),
     "choices": ("option", "subject", "units", "weight", "available", "constants", "kappa", *TABLES),
     "rewards": (*FRAMES, "state_features"),
@@ -111,6 +115,12 @@ GROUPS: dict[str, dict[str, tuple[str, Any, str]]] = {
         "smallest": ("LENGTH", POSITIVE, "of zero steps with --zero-steps offset"),
         "emission": ("KINDS", emissions, "distributions of the features, see below (by names and units)"),
         "num_roles": ("N|N:N", sizes, "number of roles, or range to pick from (2:8)"),
+    },
+    "roles whose switching depends on covariates": {
+        "covariates": ("COLUMNS", column_names, "columns of numbers or levels, such as temperature,sex"),
+        "missing_covariates": ("error|carry", str, "what frames without them are: an error, or as before (error)"),
+        "formula": ("FORMULA", str, "of their effects, such as 'temperature + cc(hour, df=5)' (their sum)"),
+        "vary": ("subject", str, "what differs by subject: the log odds of changes, with subject (nothing)"),
     },
     "roles of files of tracking": {
         "reader": ("|".join(READERS), str, "format of the files (table)"),

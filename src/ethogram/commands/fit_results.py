@@ -24,6 +24,7 @@ from ethogram.fits.systems import system_of
 from ethogram.inference.conjugate import ScoreCurve, heldout_score_curve
 from ethogram.models.arguments import require_one_of
 from ethogram.models.data.trajectories import group_labels
+from ethogram.models.roles import CovariateRoleHMM
 from ethogram.models.whole_files import replacing
 from ethogram.terminal import format_table
 
@@ -31,7 +32,7 @@ __all__ = ["FILES", "fit_table", "settings_of", "warn_once"]
 
 FILES = (
     *("fit.ethogram", "fit.nc", "figure.png", "figure.pdf", "scores.png", "scores.pdf", "report.html"),
-    *("summary.csv", "states.csv", "time_budget.csv", "bouts.csv"),
+    *("summary.csv", "states.csv", "time_budget.csv", "bouts.csv", "effects.csv"),
 )
 """Names of the results."""
 
@@ -85,6 +86,8 @@ def _tables(found: Fit, read: Program, model: str) -> dict[str, Callable[[], Any
         by = "sequence" if found.data.agent is None else "agent"
         tables |= {"states.csv": states, "bouts.csv": lambda: found.bouts()}
         tables["time_budget.csv"] = lambda: found.time_budget(by=by).reset_index()
+    if isinstance(found.model, CovariateRoleHMM):
+        tables["effects.csv"] = lambda: found.effects().reset_index()
     return tables
 
 

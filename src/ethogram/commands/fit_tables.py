@@ -16,7 +16,7 @@ import numpy as np
 from numpyro.distributions import HalfCauchy
 
 import ethogram
-from ethogram.commands.fit import FRAMES, GROUPS, READERS, TABLES, flag
+from ethogram.commands.fit import FRAMES, GROUPS, MOVING, READERS, TABLES, flag
 from ethogram.commands.fit_emissions import emission_of, kinds_of, usual_units
 from ethogram.fits.as_code import as_code
 from ethogram.models.data import group_labels
@@ -113,7 +113,7 @@ def _read(
 def _frames(arguments: argparse.Namespace, names: dict[str, Any], **behaviour: Any) -> tuple[Any, str]:
     """Trajectories of a table with these names and units, and these columns of behaviour, and their line."""
     metadata = ethogram.Metadata(name=_name(arguments), **names)
-    function, taken = "ethogram.Trajectories.from_table", (*FRAMES, "max_speed")
+    function, taken = "ethogram.Trajectories.from_table", (*FRAMES, "max_speed", *MOVING)
     return _read(function, arguments, taken, **behaviour, metadata=metadata)
 
 
@@ -133,16 +133,29 @@ def _roles(arguments: argparse.Namespace) -> Program:
     emission = emission_of(kinds, data)
     print("emission:", ", ".join(f"{name} {kind}" for name, (kind, _) in zip(names, kinds, strict=True)))
     sizes = tuple(arguments.num_roles or range(2, 9))
+    transition = _transition(arguments, data)
+    if transition is not None and len(sizes) > 1:
+        raise ValueError("--formula and --vary need one number of roles: give --num-roles 3, say")
     if len(sizes) > 1 and len(np.unique(group_labels(data))) < 2:
         held_out = "sequences" if data.group is None else "groups"
         raise ValueError(
             f"--num-roles {sizes[0]}:{sizes[-1]} needs at least two {held_out} for held-out scores: give a single "
             "number"
         )
-    ethogram.RoleHMM(sizes[-1], emission)  # the largest may be refused
-    return Program(
-        data, tuple(lines), lambda size: ethogram.RoleHMM(size, emission), sizes, positions=positions
-    )
+    make = functools.partial(ethogram.RoleHMM, emission=emission, transition=transition)
+    make(sizes[-1])  # the largest may be refused
+    return Program(data, tuple(lines), make, sizes, positions=positions)
+
+
+def _transition(arguments: argparse.Namespace, data: Any) -> Any:
+    """Covariates of the switching of roles; None without any."""
+    formula = arguments.formula or " + ".join(arguments.covariates or ())
+    if not formula and arguments.vary is None:
+        return None
+    with _of("--formula" if arguments.formula else "--covariates" if formula else "--vary"):
+        transition = ethogram.Covariates(formula, vary=arguments.vary)
+        transition.check(data)
+    return transition
 
 
 def _features(arguments: argparse.Namespace, features: Any) -> tuple[Any, list[str], Any]:

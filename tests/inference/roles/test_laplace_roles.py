@@ -130,3 +130,21 @@ def test_nuts_has_the_same_posterior():
     other = other.loc[table.index]
     assert (np.abs(table["mean"] - other["mean"]) < 0.35 * table["sd"]).all()
     assert (np.abs(np.log(table["sd"] / other["sd"])) < 0.4).all()
+
+
+def test_directions_of_angles_with_gaps_have_a_density_at_the_start():
+    rng = np.random.default_rng(2)
+    state = np.arange(120) // 15 % 2
+    turn = rng.vonmises(1.5 * state, 2 + 6 * state)
+    turn[0] = np.nan  # of a track whose first step has no turn
+    step = rng.gamma(3, 1 + 5 * state)
+    x = rng.normal(size=120)
+    data = ethogram.Trajectories.from_list([np.stack([step, turn], axis=1)], covariates={"x": [x]}, missing="nan")
+    emission = ethogram.ProductEmission({"step": ethogram.GammaEmission(), "turn": ethogram.VonMisesEmission()})
+    model = ethogram.RoleHMM(2, emission, transition=Covariates("x"))
+    start = {"restarts": 2, "progress_bar": False}
+    found = laplace_roles(jax.random.key(0), model, data, num_samples=50, **start)
+    mean = found.sites["step_mean"][0].mean(0)[:, 0]
+    assert np.all(np.abs(np.sort(mean) / [3, 18] - 1) < 0.3)
+    direction = found.sites["turn_direction"][0].mean(0)[np.argsort(mean), 0]
+    assert np.all(np.abs(direction - [0, 1.5]) < 0.5)

@@ -216,6 +216,22 @@ CASES = {
         "x\n1\n",
         "--setting: method 'cavi' takes no setting num_warmup: it takes num_steps",
     ),
+    "a range of roles with covariates": (
+        ["--features", "x", "--covariates", "t"],
+        "x,t\n1,1\n2,2\n",
+        "--formula and --vary need one number of roles: give --num-roles 3, say",
+    ),
+    "a formula": (
+        ["--features", "x", "--covariates", "t", "--formula", "t + heat", "--num-roles", "2"],
+        "x,t\n1,1\n2,2\n",
+        "--formula: formula 't + heat' takes heat, and the data have t",
+    ),
+    "no subject": (
+        ["--features", "x", "--vary", "subject", "--num-roles", "2"],
+        "x,t\n1,1\n2,2\n",
+        "--vary",
+        "needs data.subject",
+    ),
     "a step": (
         ["--features", "x", "--time", "t", "--step", "2s"],
         "x,t\n1,1\n2,2\n",

@@ -276,3 +276,14 @@ def test_identifiers_and_labels_of_a_table_are_text(reached, tmp_path):
     _, data = fit_of(reached, tmp_path, table, *words)
     assert data.metadata.action_names == ("None", "car") and data.choice.tolist() == [0, 1]
     assert data.legal.tolist() == [[True, False], [True, True]]
+
+
+def test_covariates_of_switching_have_a_formula_or_are_added(reached, tmp_path):
+    table = "x,heat,sex,name\n1,1,f,a\n2,4,f,a\n3,,f,a\n2,5,m,b\n4,6,m,b\n"
+    words = ["--model", "roles", "--sequence", "name", "--subject", "name", "--features", "x", "--num-roles", "2"]
+    words += ["--covariates", "heat,sex", "--missing-covariates", "carry"]
+    model, data = fit_of(reached, tmp_path, table, *words)
+    assert model.transition.formula == "heat + sex" and model.transition.vary is None
+    assert np.asarray(data.covariates)[0, :, 0].tolist() == [1, 4, 4]
+    model, _ = fit_of(reached, tmp_path, table, *words, "--formula", "heat", "--vary", "subject")
+    assert model.transition.formula == "heat" and model.transition.vary == "subject"
