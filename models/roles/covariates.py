@@ -13,7 +13,9 @@ those of formulaic.
 from __future__ import annotations
 
 import ast
+import itertools
 import json
+import re
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -96,7 +98,8 @@ class Covariates:
     ----------
     formula : of the covariates of the data, such as ``"temperature + sex"``, ``"temperature * sex"``,
         ``"np.log(distance)"``, ``"cc(hour, df=6, lower_bound=0, upper_bound=24)"`` for a cyclic spline or
-        ``"cr(temperature, df=5)"`` for a natural one. Empty for none, where subjects vary.
+        ``"cr(temperature, df=5)"`` for a natural one; names that are no identifiers stand between backticks, as in
+        ``"`external-temperature` + sex"``. Empty for none, where subjects vary.
     vary : ``"subject"`` gives each subject (`data.subject`) its own log odds of every change of state, normal about
         those of the population; None gives all the same.
     scale : prior standard deviation of the effect of a covariate with standard deviation 1.
@@ -142,7 +145,7 @@ class Covariates:
 
         try:
             terms = list(Formula(self.formula))
-            expressions = [factor.expr for term in terms for factor in term.factors]
+            factors = [factor for term in terms for factor in term.factors]
         except Exception as error:
             raise ValueError(
                 f"formula {self.formula!r} cannot be read ({error}): give one side, such as 'temperature + sex'"
@@ -153,8 +156,9 @@ class Covariates:
                 "own log odds"
             )
         found: dict[str, None] = {}
-        for expression in expressions:
-            found |= dict.fromkeys(_names_of(self.formula, expression))
+        for factor in factors:
+            is_name = factor.eval_method.name == "LOOKUP"
+            found |= dict.fromkeys([factor.expr] if is_name else _names_of(self.formula, factor.expr))
         return tuple(found)
 
     def bind(self, data: Trajectories, like: Encoding | None = None) -> Covariates:
@@ -171,7 +175,11 @@ class Covariates:
                 if known
                 else "have no covariates (from_table(..., covariates=[...]))"
             )
-            raise ValueError(f"formula {self.formula!r} takes {', '.join(missing)}, and the data {has}")
+            quote = "; write names that are no identifiers between backticks"
+            quote = "" if all(map(str.isidentifier, known)) else quote
+            raise ValueError(
+                f"formula {self.formula!r} takes {', '.join(missing)}, and the data {has}{quote}"
+            )
         if self.vary and data.subject is None:
             raise ValueError('vary="subject" needs data.subject: pass subject= when the data are read')
 
@@ -215,8 +223,10 @@ class Covariates:
 
 def _names_of(formula: str, expression: str) -> list[str]:
     """Covariates in a part of a formula; ValueError for anything but sums, products and the known functions."""
+    quoted = re.findall("`([^`]+)`", expression)
+    plain = itertools.count()
     try:
-        tree = ast.parse(expression, mode="eval")
+        tree = ast.parse(re.sub("`[^`]+`", lambda _: f"quoted_{next(plain)}_", expression), mode="eval")
     except SyntaxError:
         raise ValueError(f"formula {formula!r} has the part {expression!r}, which cannot be read") from None
     names, called = [], {node.func for node in ast.walk(tree) if isinstance(node, ast.Call)}
@@ -229,7 +239,8 @@ def _names_of(formula: str, expression: str) -> list[str]:
                     f"formula {formula!r} calls {name}: it may call {', '.join((*FUNCTIONS, *BARE))} and {numbers}"
                 )
         elif isinstance(node, ast.Name) and not any(node is getattr(f, "value", None) for f in called):
-            names.append(node.id)
+            place = re.fullmatch(r"quoted_(\d+)_", node.id)
+            names.append(quoted[int(place[1])] if place and int(place[1]) < len(quoted) else node.id)
         elif isinstance(node, ast.Attribute | ast.Subscript | ast.Lambda | ast.comprehension | ast.JoinedStr):
             raise ValueError(
                 f"formula {formula!r} has the part {expression!r}: give names of covariates, numbers and functions"

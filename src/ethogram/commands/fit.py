@@ -68,7 +68,17 @@ NEEDED = {
 }
 """Arguments without which a model cannot be fitted; roles of a table need features, of Movebank a step."""
 TAKEN = {
-    "roles": ("reader", "num_roles", "emission", "step_and_turn", "zero_steps", "smallest", "egocentric", "formula", "vary"),
+    "roles": (
+        "reader",
+        "num_roles",
+        "emission",
+        "step_and_turn",
+        "zero_steps",
+        "smallest",
+        "egocentric",
+        "formula",
+        "vary",
+    ),
     "intents": (*FRAMES, "num_states", "num_actions", "truncation"),
     "choices": ("option", "subject", "units", "weight", "available", "constants", "kappa", *TABLES),
     "rewards": (*FRAMES, "state_features"),
@@ -118,7 +128,11 @@ GROUPS: dict[str, dict[str, tuple[str, Any, str]]] = {
     },
     "roles whose switching depends on covariates": {
         "covariates": ("COLUMNS", column_names, "columns of numbers or levels, such as temperature,sex"),
-        "missing_covariates": ("error|carry", str, "what frames without them are: an error, or as before (error)"),
+        "missing_covariates": (
+            "error|carry",
+            str,
+            "what frames without them are: an error, or as before (error)",
+        ),
         "formula": ("FORMULA", str, "of their effects, such as 'temperature + cc(hour, df=5)' (their sum)"),
         "vary": ("subject", str, "what differs by subject: the log odds of changes, with subject (nothing)"),
     },

@@ -149,7 +149,8 @@ def _roles(arguments: argparse.Namespace) -> Program:
 
 def _transition(arguments: argparse.Namespace, data: Any) -> Any:
     """Covariates of the switching of roles; None without any."""
-    formula = arguments.formula or " + ".join(arguments.covariates or ())
+    names = [name if name.isidentifier() else f"`{name}`" for name in arguments.covariates or ()]
+    formula = arguments.formula or " + ".join(names)
     if not formula and arguments.vary is None:
         return None
     with _of("--formula" if arguments.formula else "--covariates" if formula else "--vary"):

@@ -139,8 +139,12 @@ def test_directions_of_angles_with_gaps_have_a_density_at_the_start():
     turn[0] = np.nan  # of a track whose first step has no turn
     step = rng.gamma(3, 1 + 5 * state)
     x = rng.normal(size=120)
-    data = ethogram.Trajectories.from_list([np.stack([step, turn], axis=1)], covariates={"x": [x]}, missing="nan")
-    emission = ethogram.ProductEmission({"step": ethogram.GammaEmission(), "turn": ethogram.VonMisesEmission()})
+    data = ethogram.Trajectories.from_list(
+        [np.stack([step, turn], axis=1)], covariates={"x": [x]}, missing="nan"
+    )
+    emission = ethogram.ProductEmission(
+        {"step": ethogram.GammaEmission(), "turn": ethogram.VonMisesEmission()}
+    )
     model = ethogram.RoleHMM(2, emission, transition=Covariates("x"))
     start = {"restarts": 2, "progress_bar": False}
     found = laplace_roles(jax.random.key(0), model, data, num_samples=50, **start)

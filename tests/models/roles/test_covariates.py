@@ -227,3 +227,17 @@ def test_models_and_data_that_are_refused():
 def test_a_cyclic_spline_without_its_period_warns():
     with pytest.warns(UserWarning, match="closes its circle"):
         make("cc(temperature, df=3)")
+
+
+def test_names_between_backticks_are_those_of_any_column():
+    data = ethogram.Trajectories.from_list(
+        [np.zeros((4, 1))],
+        covariates={"external-temperature": [[1.0, 2.0, 4.0, 7.0]], "my sex": [list("fmfm")]},
+    )
+    bound = Covariates("np.exp(`external-temperature` / 2) + `my sex`").bind(data)
+    assert bound.variables() == ("external-temperature", "my sex")
+    columns = bound.encode(data).columns[0]
+    expected = np.stack([np.exp(np.array([1.0, 2.0, 4.0, 7.0]) / 2), [0, 1, 0, 1]], axis=1)
+    np.testing.assert_allclose(columns, expected - expected.mean(0))
+    with pytest.raises(ValueError, match=r"takes external, .*between backticks"):
+        Covariates("external-temperature").bind(data)

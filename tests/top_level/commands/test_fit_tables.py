@@ -280,7 +280,18 @@ def test_identifiers_and_labels_of_a_table_are_text(reached, tmp_path):
 
 def test_covariates_of_switching_have_a_formula_or_are_added(reached, tmp_path):
     table = "x,heat,sex,name\n1,1,f,a\n2,4,f,a\n3,,f,a\n2,5,m,b\n4,6,m,b\n"
-    words = ["--model", "roles", "--sequence", "name", "--subject", "name", "--features", "x", "--num-roles", "2"]
+    words = [
+        "--model",
+        "roles",
+        "--sequence",
+        "name",
+        "--subject",
+        "name",
+        "--features",
+        "x",
+        "--num-roles",
+        "2",
+    ]
     words += ["--covariates", "heat,sex", "--missing-covariates", "carry"]
     model, data = fit_of(reached, tmp_path, table, *words)
     assert model.transition.formula == "heat + sex" and model.transition.vary is None
