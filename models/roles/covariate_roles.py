@@ -77,7 +77,7 @@ class CovariateRoleHMM(RoleHMM):
                 "transition has numbers, and the emission covariates: leave it out, or give "
                 "Covariates(expected_dwell=) for states that last longer or shorter"
             )
-        if not (given.formula.strip() or given.vary or self._regresses):
+        if not (given.formula.strip() or given.vary or self.regresses):
             raise ValueError("formula is empty and vary is None: name a covariate, or let subjects vary")
         if self.exclusive is not None:
             raise ValueError(
@@ -102,7 +102,7 @@ class CovariateRoleHMM(RoleHMM):
         rows = np.full((self.num_roles, self.num_roles), (1 - stay) / max(self.num_roles - 1, 1))
         np.fill_diagonal(rows, stay)
         weight, emission = 2.0 * self.num_roles, self.emission
-        emission = emission.without_covariates() if self._regresses else emission
+        emission = emission.without_covariates() if self.regresses else emission
         return RoleHMM(self.num_roles, emission, transition=weight * rows, known_roles=self.known_roles)
 
     @computed_once
@@ -111,11 +111,11 @@ class CovariateRoleHMM(RoleHMM):
 
     @computed_once
     def _prior(self) -> dict[str, ConjugateBlock]:
-        own = self.emission.conjugate_blocks if self._regresses else self.emission.prior
+        own = self.emission.conjugate_blocks if self.regresses else self.emission.prior
         return own(self.num_roles)
 
     @property
-    def _regresses(self) -> bool:
+    def regresses(self) -> bool:
         """Whether the emission has covariates."""
         return isinstance(self.emission, CovariateEmission)
 
@@ -128,7 +128,7 @@ class CovariateRoleHMM(RoleHMM):
         """Raise ValueError or TypeError unless the data fit the model."""
         super().check(data)
         self.transition.check(data)
-        if self._regresses:
+        if self.regresses:
             self.emission.covariates.check(data)
 
     def bind(self, data: Trajectories, like: Any = None) -> CovariateRoleHMM:
@@ -150,7 +150,7 @@ class CovariateRoleHMM(RoleHMM):
     def _encode(self, data: Trajectories) -> tuple[np.ndarray, np.ndarray]:
         """Columns (sequence, time, column) of the transition and then of the emission, and rows of subjects."""
         columns, subject = self.transition.encode(data)
-        if self._regresses:
+        if self.regresses:
             columns = np.concatenate([columns, self.emission.covariates.encode(data).columns], axis=-1)
         return columns, subject
 
@@ -231,7 +231,7 @@ class CovariateRoleHMM(RoleHMM):
         """Parameters of initial state and emission, sampled inside a numpyro model."""
         free = numpyro.sample("initial_free", dist.Normal(0, SPREAD).expand([self.num_roles]).to_event(1))
         sites = {"initial": numpyro.deterministic("initial", jax.nn.softmax(free))}
-        if self._regresses:
+        if self.regresses:
             sites |= self.emission.sampled(self.num_roles)
         return {**sites, **sample_parameters(self.prior(), self.zeros)}
 
@@ -326,7 +326,7 @@ class CovariateRoleHMM(RoleHMM):
         model = self
         if self.transition.encoding is None:
             model = changed(self, ("_chain_prior", "_prior"), transition=self.transition.bind(data))
-        if self._regresses:
+        if self.regresses:
             model = changed(model, ("_chain_prior", "_prior"), emission=self.emission.encoded(data))
         key_parameters, key_data = jax.random.split(key)
         if parameters is None:
