@@ -28,12 +28,14 @@ class LaplacePosterior(SampledPosterior):
     covariance : (parameter, parameter) of theta at the mode; (subject, parameter, parameter) given loc and kappa.
     pareto_k : of the weights: below .5 they have a variance, above .7 the draws are not those of the posterior.
     log_evidence : ln p(choices), from the mean weight; NaN under a flat prior.
+    restart_heights : (restart,) log joint densities that several starts reached; None where there is one.
     """
 
     mode: Any = None
     covariance: Any = None
     pareto_k: float = math.nan
     log_evidence: float = math.nan
+    restart_heights: Any = None
 
     def draws_for_export(self, key: Array, num_draws: int) -> Draws:
         """All draws, with the Pareto k of their weights."""

@@ -21,11 +21,12 @@ from numpyro.infer.util import constrain_fn, potential_energy
 from ethogram.models.chains import markov_chain
 from ethogram.models.chains.driven_markov import DrivenMarkov
 from ethogram.models.data.trajectories import Trajectories
+from ethogram.models.emissions.covariate_emission import CovariateEmission
 from ethogram.models.families.numpyro_sites import start_of_site
 from ethogram.models.quick_jit import quick_jit
 from ethogram.models.roles.covariate_roles import SPREAD, CovariateRoleHMM, by_states, log_transitions
 
-__all__ = ["Expansion", "Problem", "latent_starts"]
+__all__ = ["Expansion", "Layout", "Problem", "latent_starts", "log_likelihood", "log_prior", "unconstrained"]
 
 LEAST_PROBABILITY = 1e-3
 """Of a first state, where the search starts."""
@@ -113,7 +114,8 @@ class Problem(NamedTuple):
     @classmethod
     def of(cls, model: CovariateRoleHMM, data: Trajectories) -> Problem:
         entries, found = model.entries(data), model.transition.encoding
-        columns = np.asarray(entries.batch.covariates) / found.spread
+        columns = np.array(entries.batch.covariates, float)
+        columns[..., : len(found.names)] /= found.spread  # others are of the emission
         batch = entries.batch._replace(covariates=columns, subject=None)
         sequences = Sequences(entries.value, batch, np.asarray(entries.batch.subject))
         model, sequences = jax.tree.map(_double, (model, sequences))
@@ -245,12 +247,12 @@ def _constrained(model: CovariateRoleHMM, z: Array) -> dict[str, Array]:
     return constrain_fn(model.conjugate_part, (), {}, _by_site(model, z), return_deterministic=True)
 
 
-def _log_prior(model: CovariateRoleHMM, z: Array) -> Array:
+def log_prior(model: CovariateRoleHMM, z: Array) -> Array:
     """Log density of the coordinates of the conjugate part."""
     return -potential_energy(model.conjugate_part, (), {}, _by_site(model, z))
 
 
-def _log_likelihood(model: CovariateRoleHMM, data: Sequences, layout: Layout, rows: Array) -> Array:
+def log_likelihood(model: CovariateRoleHMM, data: Sequences, layout: Layout, rows: Array) -> Array:
     """Summed log likelihood of all sequences at rows (row, size) of parameters."""
     square = functools.partial(by_states, num_states=model.num_roles)
 
@@ -275,7 +277,7 @@ def _log_likelihood(model: CovariateRoleHMM, data: Sequences, layout: Layout, ro
 
 def _log_joint(model: Any, data: Sequences, layout: Layout, rows: Array) -> Array:
     """Log likelihood and log prior of the conjugate part at rows (row, size)."""
-    return _log_likelihood(model, data, layout, rows) + _log_prior(model, rows[0, : layout.conjugate])
+    return log_likelihood(model, data, layout, rows) + log_prior(model, rows[0, : layout.conjugate])
 
 
 @quick_jit(calls=2**8, static_argnames="layout")
@@ -305,18 +307,15 @@ def _with_latent(model: CovariateRoleHMM, sites: dict[str, Any]) -> dict[str, An
 @quick_jit
 def _latent_starts(model: Any, draws: dict[str, Any]) -> dict[str, Array]:
     def one(sites: dict[str, Any]) -> dict[str, Array]:
-        return _by_site(model, _coordinates(model, sites)) | model.latent_transitions(sites)
+        return _by_site(model, unconstrained(model, sites)) | model.latent_transitions(sites)
 
     return jax.vmap(one)(draws)
 
 
-@quick_jit
-def _unconstrained(model: Any, parameters: dict[str, Any]) -> Array:
-    return _coordinates(model, parameters)
-
-
-def _coordinates(model: Any, parameters: dict[str, Any]) -> Array:
+def unconstrained(model: Any, parameters: dict[str, Any]) -> Array:
     """Coordinates of the latent sites at parameters by site; 0 where these do not determine them."""
+    if isinstance(model.emission, CovariateEmission):
+        parameters = {**parameters, **model.emission.latent(parameters)}
     parts = []
     for name, (support, shape, free) in _latent(model).items():
         value = parameters.get(name)
@@ -326,6 +325,9 @@ def _coordinates(model: Any, parameters: dict[str, Any]) -> Array:
         known = value is not None and np.shape(value) == shape
         parts.append(biject_to(support).inv(value).ravel() if known else jnp.zeros(math.prod(free)))
     return jnp.concatenate(parts)
+
+
+_unconstrained = quick_jit(unconstrained)
 
 
 @quick_jit

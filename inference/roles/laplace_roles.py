@@ -30,14 +30,18 @@ from ethogram.inference.conjugate import ConjugateSVI
 from ethogram.inference.laplace_posterior import USABLE_K, LaplacePosterior
 from ethogram.inference.pareto_weights import smoothed_weights, systematic_resample
 from ethogram.inference.roles.covariate_problem import TOGETHER, Expansion, Problem, latent_starts
+from ethogram.inference.roles.emission_starts import best_start
 from ethogram.models.arguments import warn_user
 from ethogram.models.conjugate_model import require_informative
 from ethogram.models.data.trajectories import Trajectories
+from ethogram.models.emissions.covariate_emission import CovariateEmission
 from ethogram.models.held_warnings import held_warnings
 from ethogram.models.roles.covariate_roles import CovariateRoleHMM
 
 __all__ = ["Gaussian", "laplace_roles", "starts_of_chains"]
 
+RESTARTS = 8
+"""Starts, of a fit without covariates and of climbs."""
 START_STEPS = 200
 """Of coordinate ascent without covariates."""
 MOST_STEPS = 100
@@ -102,11 +106,18 @@ def laplace_roles(
     model.check(data)
     require_informative(model, data)
     model = model.bind(data)
-    first = ConjugateSVI(model.without_covariates()).run(key, data, **{"num_steps": START_STEPS, **start})
+    start = {"num_steps": START_STEPS, "restarts": RESTARTS, **start}
+    restarts = start["restarts"]
+    first = ConjugateSVI(model.without_covariates()).run(key, data, **start)
     rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
     with jax.enable_x64(True):
         problem = Problem.of(model, data)
-        expansion, log_scales = _mode(problem, first.posterior.mean())
+        place, heights = problem.start(first.posterior.mean()), None
+        if isinstance(model.emission, CovariateEmission):
+            scales = np.full(problem.num_scales, math.log(FIRST_SCALE))
+            phi, heights = best_start(key, problem, first.posterior.mean(), restarts, scales)
+            place = phi, place[1]
+        expansion, log_scales = _mode(problem, *place)
         draws = _draws(rng, problem, expansion, log_scales, num_samples)
         log_joint = problem.values(draws.phi, draws.d)
         sites = problem.sites(rng, draws.phi, draws.d, draws.log_scales)
@@ -127,6 +138,7 @@ def laplace_roles(
         draws_from="Laplace's approximation" + ", resampled by importance weights" * usable,
         pareto_k=max(pareto_k, draws.pareto_k),
         log_evidence=float(np.logaddexp.reduce(log_weights)) - math.log(num_samples),
+        restart_heights=heights,
     )
 
 
@@ -246,11 +258,11 @@ def _decrement(
     return float(slope @ step + (slope_d * step_d).sum()) / 2
 
 
-def _mode(problem: Problem, parameters: dict[str, Any]) -> tuple[Expansion, np.ndarray]:
+def _mode(problem: Problem, phi: np.ndarray, d: np.ndarray) -> tuple[Expansion, np.ndarray]:
     """The expansion at the mode, with the logarithms of scales at theirs."""
     from scipy.optimize import minimize
 
-    expansion = problem.expand(*problem.start(parameters))
+    expansion = problem.expand(phi, d)
     x = np.full(problem.num_scales, math.log(FIRST_SCALE))
     for _ in range(MOST_STEPS):
         expansion = find_mode(problem, expansion, x)

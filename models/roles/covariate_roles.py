@@ -25,9 +25,11 @@ from ethogram.models.arguments import require_key
 from ethogram.models.chains.driven_markov import DrivenMarkov
 from ethogram.models.conjugate_model import Entries, require_informative, unlabelled
 from ethogram.models.data.trajectories import Trajectories
+from ethogram.models.emissions.covariate_emission import CovariateEmission
 from ethogram.models.families.exponential_family import ConjugateBlock
 from ethogram.models.families.numpyro_sites import sample_parameters, zeros_of
 from ethogram.models.model_object import changed, computed_once, model_object
+from ethogram.models.roles.covariates import Covariates
 from ethogram.models.roles.role_hmm import RoleHMM, Simulated
 
 __all__ = ["CovariateRoleHMM", "by_states", "log_transitions"]
@@ -41,8 +43,8 @@ def log_transitions(
     effect: Float[Array, "state state column"],
     columns: Float[Array, "*batch time column"],
 ) -> Float[Array, "*batch time_less_one state state"]:
-    """Log probabilities of the transitions out of every step but the last."""
-    moved = jnp.einsum("ijc,...tc->...tij", effect, columns[..., :-1, :])
+    """Log probabilities of the transitions out of every step but the last; further columns are of the emission."""
+    moved = jnp.einsum("ijc,...tc->...tij", effect, columns[..., :-1, : effect.shape[-1]])
     eta = log_odds[..., None, :, :] + moved
     stay = jnp.eye(log_odds.shape[-1], dtype=bool)
     return jax.nn.log_softmax(jnp.where(stay, 0, eta), axis=-1)
@@ -69,15 +71,24 @@ class CovariateRoleHMM(RoleHMM):
     """
 
     def __post_init__(self) -> None:
-        given = self.transition
+        given = Covariates() if self.transition is None else self.transition
+        if not isinstance(given, Covariates):
+            raise TypeError(
+                "transition has numbers, and the emission covariates: leave it out, or give "
+                "Covariates(expected_dwell=) for states that last longer or shorter"
+            )
+        if not (given.formula.strip() or given.vary or self.regresses):
+            raise ValueError("formula is empty and vary is None: name a covariate, or let subjects vary")
         if self.exclusive is not None:
             raise ValueError(
-                f"transition is Covariates, and exclusive={self.exclusive!r}: roles are not exclusive then"
+                f"the model has covariates, and exclusive={self.exclusive!r}: roles are not exclusive then"
             )
         if self.sticky is not None:
-            raise ValueError("sticky has no effect on Covariates: give Covariates(expected_dwell=)")
+            raise ValueError(
+                "sticky has no effect on a model with covariates: give transition=Covariates(expected_dwell=)"
+            )
         if self.initial is not None:
-            raise ValueError("initial has a prior of its own with Covariates: leave it out")
+            raise ValueError("initial has a prior of its own in a model with covariates: leave it out")
         object.__setattr__(self, "transition", None)
         super().__post_init__()
         object.__setattr__(self, "transition", given)
@@ -90,12 +101,23 @@ class CovariateRoleHMM(RoleHMM):
         stay = 1 - 1 / self.transition.expected_dwell
         rows = np.full((self.num_roles, self.num_roles), (1 - stay) / max(self.num_roles - 1, 1))
         np.fill_diagonal(rows, stay)
-        weight = 2.0 * self.num_roles
-        return RoleHMM(self.num_roles, self.emission, transition=weight * rows, known_roles=self.known_roles)
+        weight, emission = 2.0 * self.num_roles, self.emission
+        emission = emission.without_covariates() if self.regresses else emission
+        return RoleHMM(self.num_roles, emission, transition=weight * rows, known_roles=self.known_roles)
 
     @computed_once
     def _chain_prior(self) -> dict[str, ConjugateBlock]:
         return {}
+
+    @computed_once
+    def _prior(self) -> dict[str, ConjugateBlock]:
+        own = self.emission.conjugate_blocks if self.regresses else self.emission.prior
+        return own(self.num_roles)
+
+    @property
+    def regresses(self) -> bool:
+        """Whether the emission has covariates."""
+        return isinstance(self.emission, CovariateEmission)
 
     @property
     def is_bound(self) -> bool:
@@ -106,6 +128,8 @@ class CovariateRoleHMM(RoleHMM):
         """Raise ValueError or TypeError unless the data fit the model."""
         super().check(data)
         self.transition.check(data)
+        if self.regresses:
+            self.emission.covariates.check(data)
 
     def bind(self, data: Trajectories, like: Any = None) -> CovariateRoleHMM:
         """The model with what formula and emission take from these data, or with that of the model `like`."""
@@ -116,12 +140,19 @@ class CovariateRoleHMM(RoleHMM):
         return changed(model, ("_chain_prior", "_prior"), transition=self.transition.bind(data, encoding))
 
     def entries(self, data: Any) -> Entries:
-        """Sequences, with the columns of the formula in place of covariates, and rows of subjects, if bound."""
+        """Sequences, with the columns of the formulas in place of covariates, and rows of subjects, if bound."""
         frames = unlabelled(data)._replace(actions=None, stay=None, states=self._roles(data))
         if self.transition.encoding is not None:
-            columns, subject = self.transition.encode(data)
+            columns, subject = self._encode(data)
             frames = frames._replace(covariates=columns, subject=subject)
         return Entries(self.emission.read(data), frames)
+
+    def _encode(self, data: Trajectories) -> tuple[np.ndarray, np.ndarray]:
+        """Columns (sequence, time, column) of the transition and then of the emission, and rows of subjects."""
+        columns, subject = self.transition.encode(data)
+        if self.regresses:
+            columns = np.concatenate([columns, self.emission.covariates.encode(data).columns], axis=-1)
+        return columns, subject
 
     def likelihood(self, parameters: dict[str, Any], batch: Any) -> DrivenMarkov:
         """Distribution of the observations at given parameters, one batch entry per sequence.
@@ -147,7 +178,7 @@ class CovariateRoleHMM(RoleHMM):
     def arrange(self, data: Trajectories) -> Any:
         """Raise TypeError: transitions with covariates have no conjugate prior, and no local step."""
         raise TypeError(
-            "a RoleHMM with Covariates has no conjugate prior: fit it by ethogram.fit(key, model, data), by Laplace's "
+            "a RoleHMM with covariates has no conjugate prior: fit it by ethogram.fit(key, model, data), by Laplace's "
             "approximation or by NUTS"
         )
 
@@ -199,8 +230,15 @@ class CovariateRoleHMM(RoleHMM):
     def conjugate_part(self) -> dict[str, Any]:
         """Parameters of initial state and emission, sampled inside a numpyro model."""
         free = numpyro.sample("initial_free", dist.Normal(0, SPREAD).expand([self.num_roles]).to_event(1))
-        initial = numpyro.deterministic("initial", jax.nn.softmax(free))
-        return {"initial": initial, **sample_parameters(self.prior(), self.zeros)}
+        sites = {"initial": numpyro.deterministic("initial", jax.nn.softmax(free))}
+        if self.regresses:
+            sites |= self.emission.sampled(self.num_roles)
+        return {**sites, **sample_parameters(self.prior(), self.zeros)}
+
+    def drawn_emission(self, key: Array) -> dict[str, Any]:
+        """Slopes and intercepts drawn from their prior."""
+        with numpyro.handlers.seed(rng_seed=key):
+            return self.emission.sampled(self.num_roles)
 
     def __call__(self, data: Any, *, condition: bool = True) -> None:
         """The numpyro model; ``condition=False`` samples the observations, with lengths and covariates of the data.
@@ -285,15 +323,15 @@ class CovariateRoleHMM(RoleHMM):
         """
         require_key(key)
         self.transition.check(data)
-        model = (
-            self
-            if self.transition.encoding is not None
-            else changed(self, ("_chain_prior", "_prior"), transition=self.transition.bind(data))
-        )
+        model = self
+        if self.transition.encoding is None:
+            model = changed(self, ("_chain_prior", "_prior"), transition=self.transition.bind(data))
+        if self.regresses:
+            model = changed(model, ("_chain_prior", "_prior"), emission=self.emission.encoded(data))
         key_parameters, key_data = jax.random.split(key)
         if parameters is None:
             parameters = _drawn(key_parameters, model)
-        columns, subject = model.transition.encode(data)
+        columns, subject = model._encode(data)
         batch = unlabelled(data)._replace(observations=None, states=None, covariates=columns, subject=subject)
         x, states = _simulated(key_data, model, parameters, batch)
         return Simulated(data._replace(observations=np.asarray(x)), states, parameters)

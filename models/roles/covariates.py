@@ -99,7 +99,7 @@ class Covariates:
     formula : of the covariates of the data, such as ``"temperature + sex"``, ``"temperature * sex"``,
         ``"np.log(distance)"``, ``"cc(hour, df=6, lower_bound=0, upper_bound=24)"`` for a cyclic spline or
         ``"cr(temperature, df=5)"`` for a natural one; names that are no identifiers stand between backticks, as in
-        ``"`external-temperature` + sex"``. Empty for none, where subjects vary.
+        ``"`external-temperature` + sex"``. Empty for none, where subjects vary or the emission has covariates.
     vary : ``"subject"`` gives each subject (`data.subject`) its own log odds of every change of state, normal about
         those of the population; None gives all the same.
     scale : prior standard deviation of the effect of a covariate with standard deviation 1.
@@ -125,8 +125,6 @@ class Covariates:
         if not isinstance(self.formula, str):
             raise TypeError(f"formula is {self.formula!r}: give a string, such as 'temperature + sex'")
         require_one_of("vary", self.vary, (None, "subject"))
-        if not self.formula.strip() and self.vary is None:
-            raise ValueError("formula is empty and vary is None: name a covariate, or let subjects vary")
         require_number("scale", self.scale, above=0)
         require_number("expected_dwell", self.expected_dwell, above=1)
         require_integer("lag", self.lag, -LARGEST_LAG)
@@ -143,6 +141,8 @@ class Covariates:
         """Names that the formula takes from data. ValueError for a formula that is none of `Covariates`."""
         from formulaic import Formula
 
+        if not self.formula.strip():
+            return ()
         try:
             terms = list(Formula(self.formula))
             factors = [factor for term in terms for factor in term.factors]
@@ -168,7 +168,7 @@ class Covariates:
     def check(self, data: Trajectories) -> None:
         """Raise ValueError unless data have the covariates and subjects."""
         known = data.metadata.covariate_names or ()
-        missing = [name for name in self.variables() if name not in known] if self.formula.strip() else []
+        missing = [name for name in self.variables() if name not in known]
         if missing:
             has = (
                 f"have {', '.join(known)}"

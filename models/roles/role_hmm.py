@@ -130,10 +130,11 @@ class RoleHMM(ConjugateModel):
     zeros: Zeros = static_field(init=False, default=())
 
     def __new__(cls, *fields: Any, **named: Any) -> Any:
-        """The model, of the class that the transition asks for: `Covariates` for a `CovariateRoleHMM`."""
-        given = named["transition"] if "transition" in named else (*fields, *[None] * 4)[3]
-        asks = cls is RoleHMM and hasattr(given, "role_model")
-        return object.__new__(given.role_model() if asks else cls)
+        """The model, of the class that transition or emission ask for: of covariates a `CovariateRoleHMM`."""
+        given = dict(zip(("num_roles", "emission", "initial", "transition"), fields, strict=False)) | named
+        parts = (given.get("transition"), given.get("emission"))
+        asks = [part.role_model() for part in parts if cls is RoleHMM and hasattr(part, "role_model")]
+        return object.__new__((*asks, cls)[0])
 
     @property
     def coupling(self) -> Any:

@@ -55,14 +55,15 @@ def pseudo_residuals(
 
 def checked(fit: Any, data: Any) -> Any:
     """The model of a fit, bound to data; TypeError unless it is a `RoleHMM` that has pseudo-residuals."""
-    from ethogram.models.emissions import AutoregressiveGaussianEmission
+    from ethogram.models.emissions import AutoregressiveGaussianEmission, CovariateEmission
     from ethogram.models.roles import RoleHMM
 
     model = fit.model
-    if not isinstance(model, RoleHMM) or isinstance(model.emission, AutoregressiveGaussianEmission):
+    without = AutoregressiveGaussianEmission, CovariateEmission
+    if not isinstance(model, RoleHMM) or isinstance(model.emission, without):
         raise TypeError(
             f"a {type(model).__name__} has no pseudo-residuals here: give a RoleHMM whose frames are independent given "
-            "the state"
+            "the state, and whose emission has no covariates"
         )
     require_free_states(model, data, "pseudo-residuals")
     return fit.draws(1).model

@@ -57,8 +57,10 @@ def of_search(fit: Any) -> Iterator[Finding]:
         said = f"The search has not converged: {getattr(result, 'reason', 'the gradient is not zero')}."
         advice = f"Pass {result.status.advice}." if hasattr(result, "status") else "Give it more steps."
         yield Finding("search", Level.CAUTION, said, advice, 0.0)
-    if isinstance(result, ConjugateResult) and len(result.restart_elbos) > 1:
-        below = float(result.elbo[-1]) - result.restart_elbos
+    reached = getattr(result, "restart_elbos", getattr(result, "restart_heights", None))
+    if reached is not None and len(reached) > 1:
+        best = float(result.elbo[-1]) if isinstance(result, ConjugateResult) else reached.max()
+        below = best - reached
         alike = int((below < NEAR).sum())
         if alike == 1 and np.isfinite(np.sort(below)[1]):
             yield Finding(

@@ -1,11 +1,12 @@
-"""What covariates do to the switching of states: effects, curves along a covariate, and budgets of the long run."""
+"""What covariates do to switching and observations: effects, curves along a covariate, and budgets of the long run."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import jax
 import numpy as np
 from jaxtyping import Float
 
@@ -14,11 +15,21 @@ from ethogram.inference.diagnostics import Finding, Level
 from ethogram.inference.diagnostics.paths import of_rare_states
 from ethogram.inference.draws import flat_draws
 from ethogram.models.arguments import require_number
+from ethogram.models.quick_jit import quick_jit
 from ethogram.models.roles import CovariateRoleHMM
 from ethogram.plots.axes import figure_or_new, show_plainly
 from ethogram.plots.covariates import covariate_curves
 
-__all__ = ["curves", "effects", "entries", "faults", "long_run", "plot_covariate", "refuse_forecast"]
+__all__ = [
+    "curves",
+    "effects",
+    "entries",
+    "faults",
+    "long_run",
+    "plot_covariate",
+    "refuse_forecast",
+    "responses",
+]
 
 NUM_POINTS = 50
 """Of a curve along a covariate."""
@@ -41,27 +52,57 @@ def faults(fit: Any, thorough: bool) -> Iterator[Finding]:
     yield from of_rare_states(states.frames, states.names)
     model, draws = _model_and_draws(fit)
     found, names = model.transition.encoding, fit.state_names
-    fixed = np.flatnonzero(~found.is_smooth)
-    each = draws["effect"][..., fixed].astype(float) * found.spread[fixed] / model.transition.scale
-    off = ~np.eye(len(names), dtype=bool)
+    effect = draws["effect"] * (found.spread / model.transition.scale)
+    standard = {
+        f"{found.names[column]} of {names[one]} to {names[other]}": effect[:, one, other, column]
+        for one, other in itertools.permutations(range(len(names)), 2)
+        for column in np.flatnonzero(~found.is_smooth)
+    }
+    yield from _decided_by_prior(standard, "the change", "Covariates")
+    if model.regresses:
+        emission = model.emission
+        scales = {
+            "weight": np.asarray(emission.weight_scale()),
+            "intercept": np.full((emission.rows, 1), emission.scale),
+        }
+        standard = {
+            f"{column} on {row} of {state}": each / scales[site][place]
+            for (state, row, column), site, place, each in _slopes(fit, model, draws)
+        }
+        yield from _decided_by_prior(standard, "the observation", type(emission).__name__)
+
+
+def _decided_by_prior(standard: Mapping[str, np.ndarray], outcome: str, owner: str) -> Iterator[Finding]:
+    """Findings on draws of effects by name, in standard deviations of their prior."""
     checks = (
         (
-            (each.std(0) > UNTOLD) & off[..., None],
+            lambda each: each.std() > UNTOLD,
             "are as uncertain as their prior",
             "Give fewer states or covariates.",
         ),
         (
-            (np.abs(each.mean(0)) > RUNAWAY) & off[..., None],
+            lambda each: abs(each.mean()) > RUNAWAY,
             f"lie over {RUNAWAY:g} standard deviations of their prior from 0, which alone may bound them",
-            "See whether the covariate tells the change perfectly; report what another scale= of Covariates gives.",
+            f"See whether the covariate tells {outcome} perfectly; report what another scale= of {owner} gives.",
         ),
     )
-    for wrong, said, advice in checks:
-        if wrong.any():
-            one, other, column = np.argwhere(wrong)[0]
-            example = f"{found.names[fixed[column]]} of {names[one]} to {names[other]}"
-            words = f"{int(wrong.sum())} of {int(off.sum()) * len(fixed)} effects, such as {example}, {said}."
-            yield Finding("prior", Level.CAUTION, words, advice, float(wrong.mean()))
+    for is_wrong, said, advice in checks:
+        wrong = [name for name, each in standard.items() if is_wrong(each.astype(float))]
+        if wrong:
+            words = f"{len(wrong)} of {len(standard)} effects, such as {wrong[0]}, {said}."
+            yield Finding("prior", Level.CAUTION, words, advice, len(wrong) / len(standard))
+
+
+def _slopes(
+    fit: Any, model: Any, draws: Mapping[str, np.ndarray]
+) -> Iterator[tuple[tuple[str, str, str], str, tuple[int, int], np.ndarray]]:
+    """Names of state, row and column, site, place in its prior, and draws of intercepts and slopes of an emission."""
+    emission, rows = model.emission, model.emission.row_names(fit.data.metadata.feature_names)
+    for (state, name), (row, said) in itertools.product(enumerate(fit.state_names), enumerate(rows)):
+        if emission.has_intercept:
+            yield (name, said, "intercept"), "intercept", (row, 0), draws["intercept"][:, state, row]
+        for column, covariate in enumerate(emission.encoding.names):
+            yield (name, said, covariate), "weight", (row, column), draws["weight"][:, state, row, column]
 
 
 def refuse_forecast(fit: Any, data: Any) -> Any:
@@ -78,16 +119,28 @@ def effects(fit: Any, probability: float) -> Any:
 
     model, draws = _model_and_draws(fit)
     tail = _tail(probability)
-    names, columns, rows, index = fit.state_names, model.transition.encoding.names, [], []
+    names, columns = fit.state_names, model.transition.encoding.names
+    rows: list[list[float]] = []
+    index: list[tuple[str, ...]] = []
+    levels = ["state", "next_state", "covariate"]
+
+    def add(place: tuple[str, ...], draws: np.ndarray, is_logit: bool) -> None:
+        each = draws.astype(float)
+        lower, upper = np.quantile(each, [tail, 1 - tail])
+        odds = np.exp(np.array([each.mean(), lower, upper])) if is_logit else [np.nan] * 3
+        rows.append([each.mean(), each.std(ddof=1), lower, upper, *odds, (each > 0).mean()])
+        index.append(place)
+
+    if model.regresses:
+        levels = ["part", "state", "outcome", "covariate"]
+        for place, _, _, each in _slopes(fit, model, draws):
+            add(("emission", *place), each, model.emission.is_logit)
     for one, other in itertools.permutations(range(len(names)), 2):
         for column, name in enumerate(columns):
-            each = draws["effect"][:, one, other, column].astype(float)
-            lower, upper = np.quantile(each, [tail, 1 - tail])
-            odds = np.exp(np.array([each.mean(), lower, upper]))
-            rows.append([each.mean(), each.std(ddof=1), lower, upper, *odds, (each > 0).mean()])
-            index.append((names[one], names[other], name))
+            place = (*["transition"] * model.regresses, names[one], names[other], name)
+            add(place, draws["effect"][:, one, other, column], True)
     titles = ["mean", "sd", "lower", "upper", "odds_ratio", "odds_lower", "odds_upper", "positive"]
-    places = pandas.MultiIndex.from_tuples(index, names=["state", "next_state", "covariate"])
+    places = pandas.MultiIndex.from_tuples(index, names=levels)
     return pandas.DataFrame(rows, index=places, columns=titles)
 
 
@@ -100,8 +153,34 @@ def curves(fit: Any, name: str, at: Mapping[str, Any] | None = None) -> tuple[An
     and shares (draw, point, state) of time.
     """
     model, _ = _model_and_draws(fit)
+    values, at = _along(fit, model.transition.variables(), name, at)
+    matrices = _matrices(fit, at)[1]
+    return values, matrices, stationary(matrices)
+
+
+def responses(
+    fit: Any, name: str, at: Mapping[str, Any] | None = None
+) -> tuple[Any, Float[np.ndarray, "draw point state shown"]]:
+    """Values of a covariate of the emission, and draws of means there, such as probabilities of options."""
+    model, draws = _model_and_draws(fit)
+    emission = model.emission
+    values, at = _along(fit, emission.covariates.variables(), name, at)
+    columns = emission.covariates.columns_of(_settings(fit, emission.covariates, at)[1])
+    own = {site: draws[site] for site in emission.site_dims}
+    return values, np.asarray(_means(emission, own, columns), float)
+
+
+@quick_jit
+def _means(emission: Any, draws: Any, columns: Any) -> Any:
+    return jax.vmap(lambda one: emission.response(one, emission.predictor(one, columns)))(draws)
+
+
+def _along(
+    fit: Any, known: Sequence[str], name: str, at: Mapping[str, Any] | None
+) -> tuple[Any, dict[str, Any]]:
+    """Values of a covariate along its curve, and the settings of all that are given."""
     others = {other: value for other, value in (at or {}).items() if other != name}
-    _require_covariates(model, [name, *others])
+    _require_covariates(known, [name, *others])
     for other, value in others.items():
         if np.ndim(value):
             raise ValueError(f"at has {value!r} for {other!r}: give one value, at which the curve is drawn")
@@ -110,8 +189,7 @@ def curves(fit: Any, name: str, at: Mapping[str, Any] | None = None) -> tuple[An
         values: Any = list(column.cat.remove_unused_categories().cat.categories)
     else:
         values = np.linspace(column.min(), column.max(), NUM_POINTS)
-    matrices = _matrices(fit, {**others, name: values})[1]
-    return values, matrices, stationary(matrices)
+    return values, {**others, name: values}
 
 
 def long_run(fit: Any, at: Mapping[str, Any], probability: float) -> Any:
@@ -122,7 +200,7 @@ def long_run(fit: Any, at: Mapping[str, Any], probability: float) -> Any:
     model, _ = _model_and_draws(fit)
     if not isinstance(at, Mapping) or not at:
         raise TypeError(f"at is {at!r}: give values by covariate, such as {{'temperature': [5, 25]}}")
-    _require_covariates(model, at)
+    _require_covariates(model.transition.variables(), at)
     empty = [name for name, values in at.items() if np.ndim(values) and not len(values)]
     if empty:
         raise ValueError(f"at has no values for {empty[0]!r}: give one or more")
@@ -156,14 +234,27 @@ def stationary(
 
 def plot_covariate(fit: Any, name: str, figure: Any = None, at: Mapping[str, Any] | None = None) -> Any:
     """The figure of a covariate that `Fit.plot` describes."""
-    values, matrices, shares = curves(fit, name, at)
+    model, _ = _model_and_draws(fit)
+    switching, observed_by = model.transition.variables(), ()
+    if model.regresses:
+        observed_by = model.emission.covariates.variables()
+    _require_covariates([*dict.fromkeys((*observed_by, *switching))], [name, *(at or {})])
+    chosen = at or {}
+    curves_of, means, titles = None, None, ()
+    if name in observed_by:
+        own = {other: value for other, value in chosen.items() if other in observed_by}
+        values, means = responses(fit, name, own)
+        titles = model.emission.response_names(fit.data.metadata.feature_names)
+    if name in switching:
+        own = {other: value for other, value in chosen.items() if other in switching}
+        values, *curves_of = curves(fit, name, own)
     figure = figure_or_new(figure, (11, 4.5))
     units = dict(
         zip(fit.data.metadata.covariate_names, fit.data.metadata.covariate_units or (), strict=False)
     )
     label = f"{name} ({units[name]})" if units.get(name) else name
     observed = fit.data.covariate_frame()[name]
-    covariate_curves(figure, values, matrices, shares, fit.state_names, label, observed)
+    covariate_curves(figure, values, curves_of, means, titles, fit.state_names, label, observed)
     show_plainly(figure)
     return figure
 
@@ -172,7 +263,8 @@ def _model_and_draws(fit: Any) -> tuple[Any, dict[str, np.ndarray]]:
     if not isinstance(fit.model, CovariateRoleHMM):
         raise TypeError(
             f"a {type(fit.model).__name__} without Covariates has no effects: give "
-            "RoleHMM(..., transition=ethogram.Covariates('temperature'))"
+            "RoleHMM(..., transition=ethogram.Covariates('temperature')), or an emission with covariates, such as "
+            "ethogram.ChoiceEmission('stimulus')"
         )
     found = fit.draws()
     return found.model, flat_draws(found.sites)
@@ -183,8 +275,7 @@ def _tail(probability: float) -> float:
     return (1 - probability) / 2
 
 
-def _require_covariates(model: Any, names: Iterable[str]) -> None:
-    known = model.transition.variables()
+def _require_covariates(known: Sequence[str], names: Iterable[str]) -> None:
     for name in names:
         if name not in known:
             raise ValueError(
@@ -199,20 +290,25 @@ def _matrices(
 
     Of the population: of a subject whose log odds are those of the mean.
     """
-    import pandas
-
     model, draws = _model_and_draws(fit)
-    frame = fit.data.covariate_frame()
-    usual = {
-        name: column.mode()[0] if column.dtype == "category" else column.median()
-        for name, column in frame[list(model.transition.variables())].items()
-    }
-    lists = [list(each) if np.ndim(each) else [each] for each in at.values()]
-    settings = list(itertools.product(*lists))
-    rows = pandas.DataFrame([usual | dict(zip(at, setting, strict=True)) for setting in settings])
+    settings, rows = _settings(fit, model.transition, at)
     columns = model.transition.columns_of(rows)
     moved = np.einsum("nijc,pc->npij", draws["effect"].astype(float), columns)
     eta = draws["log_odds"].astype(float)[:, None] + moved
     eta[..., np.eye(eta.shape[-1], dtype=bool)] = 0
     weights = np.exp(eta - eta.max(-1, keepdims=True))
     return settings, weights / weights.sum(-1, keepdims=True)
+
+
+def _settings(fit: Any, covariates: Any, at: Mapping[str, Any]) -> tuple[list[tuple[Any, ...]], Any]:
+    """Every combination of the values, and a table of all covariates of a formula there."""
+    import pandas
+
+    frame = fit.data.covariate_frame()
+    usual = {
+        name: column.mode()[0] if column.dtype == "category" else column.median()
+        for name, column in frame[list(covariates.variables())].items()
+    }
+    lists = [list(each) if np.ndim(each) else [each] for each in at.values()]
+    settings = list(itertools.product(*lists))
+    return settings, pandas.DataFrame([usual | dict(zip(at, setting, strict=True)) for setting in settings])

@@ -11,6 +11,7 @@ from numpyro.distributions import Distribution
 from ethogram.fits.checks import chain_checks, checked
 from ethogram.inference.conjugate import ConjugateResult
 from ethogram.models.data.parts import taken
+from ethogram.models.emissions import CovariateEmission
 from ethogram.plots.axes import default_title, draw_intervals, figure_or_new, show_plainly
 from ethogram.plots.checks import path_check, residual_autocorrelation, residual_quantiles
 from ethogram.plots.choices import value_marginals
@@ -55,7 +56,7 @@ def draw_roles(fit: Any, figure: Any, **shown: Any) -> None:
     shapes = [np.shape(posterior.mean().get(name, 0.0)) for name in ("mean", "covariance")]
     ellipses = [len(shape) for shape in shapes] == [2, 3] and shapes[0][-1] >= 2  # a mixture has more axes
     emission = getattr(fit.model, "emission", None)
-    of_features = emission is not None and not emission.order
+    of_features = emission is not None and not emission.order and not isinstance(emission, CovariateEmission)
     (width, height), features = figure.get_size_inches(), np.zeros(0, int)
     narrow = width < NARROW
     part, probability = data, found.probability

@@ -324,7 +324,7 @@ class Fit(BehaviourTables):
         return Score(float(entries.sum()), mean, error, entries, counts, unit)
 
     def effects(self, probability: float = 0.9) -> Any:
-        """How covariates move the switching of a fit with `Covariates`.
+        """How covariates move the switching, and the observations, of a fit with covariates.
 
         Parameters
         ----------
@@ -334,14 +334,17 @@ class Fit(BehaviourTables):
         -------
         A pandas DataFrame with one row per change of state and column of the formula: ``mean``, ``sd``, ``lower`` and
         ``upper`` of the log odds of the change against staying, per unit of the column, the ``odds_ratio`` with
-        ``odds_lower`` and ``odds_upper``, and ``positive``, the probability that the effect is above 0.
+        ``odds_lower`` and ``odds_upper``, and ``positive``, the probability that the effect is above 0. Where the
+        emission has covariates, rows have the ``part`` and the ``outcome``, too: slopes, and intercepts at the mean of the
+        covariates, of each state and option or feature, on the scale of the link; odds are NaN where that is no logit.
         """
         return effects.effects(self, probability)
 
     def plot(self, figure: Any = None, **settings: Any) -> Any:
         """The figure of the system; of a name, such as ``fit.plot("temperature")``, that of a covariate.
 
-        That of a covariate has the probabilities of transitions, and the shares of time of the long run, along it, with
+        That of a covariate has the means of observations by state, such as the probability of an option, the
+        probabilities of transitions, and the shares of time of the long run, of those that depend on it, along it, with
         90 % intervals; other covariates have their medians, or their most frequent level.
 
         Parameters

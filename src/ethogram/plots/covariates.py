@@ -1,4 +1,4 @@
-"""Probabilities of transitions, and shares of time, along a covariate."""
+"""Probabilities of transitions, shares of time, and means of observations, along a covariate."""
 
 from __future__ import annotations
 
@@ -19,34 +19,51 @@ TAIL = 0.05
 def covariate_curves(
     figure: Any,
     values: Any,
-    matrices: Float[np.ndarray, "draw point state next_state"],
-    shares: Float[np.ndarray, "draw point state"],
+    switching: Sequence[np.ndarray] | None,
+    means: Float[np.ndarray, "draw point state shown"] | None,
+    titles: Sequence[str],
     names: Sequence[str],
     label: str,
     observed: Any,
 ) -> None:
-    """One panel per state with the probabilities of the next one, and one of the shares of time of the long run.
+    """Panels of means by state, of the probabilities of the next state for each, and of the shares of the long run.
 
     Parameters
     ----------
     figure : an empty one.
     values : of the covariate, numbers or levels.
+    switching : probabilities (draw, point, state, next_state) of transitions, and shares (draw, point, state) of time;
+        None for no such panels.
+    means : of observations; None for no such panels.
+    titles : of their panels, one each.
     observed : of the data, drawn as ticks where they are numbers.
     """
     count, numeric = len(names), not isinstance(values, list)
     places = np.asarray(values, float) if numeric else np.arange(len(values), dtype=float)
-    panels = figure.subplots(1, count + 1, sharex=True, squeeze=False)[0]
-    for state, axes in enumerate(panels[:-1]):
-        for following in range(count):
-            if following != state:
-                _band(axes, places, matrices[:, :, state, following], following, names[following], numeric)
-        axes.set_title(f"from {names[state]}", fontsize="medium")
-        axes.set_ylim(bottom=0)
-    panels[0].set_ylabel("probability of the next state, per step")
-    for state in range(count):
-        _band(panels[-1], places, shares[:, :, state], state, names[state], numeric)
-    panels[-1].set_title("time in the long run", fontsize="medium")
-    panels[-1].set(ylabel="share", ylim=(0, 1))
+    number = len(titles) + (0 if switching is None else count + 1)
+    panels = figure.subplots(1, number, sharex=True, squeeze=False)[0]
+    for shown, (axes, title) in enumerate(zip(panels, titles, strict=False)):
+        for state in range(count):
+            _band(axes, places, means[..., state, shown], state, names[state], numeric)  # type: ignore[index]
+        axes.set_title(title, fontsize="medium")
+        if title.startswith("P("):
+            axes.set_ylim(0, 1)
+    if switching is not None:
+        matrices, shares = switching
+        rest = panels[len(titles) :]
+        for state, axes in enumerate(rest[:-1]):
+            for following in range(count):
+                if following != state:
+                    _band(
+                        axes, places, matrices[:, :, state, following], following, names[following], numeric
+                    )
+            axes.set_title(f"from {names[state]}", fontsize="medium")
+            axes.set_ylim(bottom=0)
+        rest[0].set_ylabel("probability of the next state, per step")
+        for state in range(count):
+            _band(rest[-1], places, shares[:, :, state], state, names[state], numeric)
+        rest[-1].set_title("time in the long run", fontsize="medium")
+        rest[-1].set(ylabel="share", ylim=(0, 1))
     panels[-1].legend(frameon=False, fontsize="small")
     for axes in panels:
         axes.set_xlabel(label)

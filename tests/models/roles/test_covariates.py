@@ -192,7 +192,6 @@ def test_formulas_that_are_refused(formula, message):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"formula": ""}, "formula is empty"),
         ({"formula": 3}, "formula is 3"),
         ({"formula": "x", "vary": "agent"}, "vary must be"),
         ({"formula": "x", "scale": 0.0}, "scale"),
@@ -211,6 +210,8 @@ def test_models_and_data_that_are_refused():
         ethogram.RoleHMM(2, ethogram.GaussianEmission(1), transition=Covariates("sex"), sticky=1.0)
     with pytest.raises(ValueError, match="exclusive"):
         ethogram.RoleHMM(2, ethogram.GaussianEmission(1), transition=Covariates("sex"), exclusive="per_frame")
+    with pytest.raises(ValueError, match="formula is empty"):
+        ethogram.RoleHMM(2, ethogram.GaussianEmission(1), transition=Covariates())
     with pytest.raises(ValueError, match="data have no covariates"):
         model.check(data._replace(covariates=None, metadata=ethogram.Metadata()))
     other = ethogram.Trajectories.from_list([[[0.0]]], covariates={"sex": ["x"], "temperature": [1.0]})
