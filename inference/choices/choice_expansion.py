@@ -111,9 +111,9 @@ def chosen_gaps(model: NoisyMDP, problem: ChoiceProblem) -> tuple[ChosenGaps, np
     missing = padded_count(len(choice)) - len(choice)
     parts = (np.swapaxes(gaps * unit, 0, 1), others.T, weight, subject)
     widths: Any = ((0, 0), (0, missing), (0, 0)), ((0, 0), (0, missing)), (0, missing), (0, missing)
-    found: Any = [np.pad(x, width) for x, width in zip(parts, widths, strict=True)]
+    arrays = [np.pad(x, width) for x, width in zip(parts, widths, strict=True)]
     lapse: dict[str, Any] = {"lapse": float(model.lapse.mean)} if "lapse" in model.needed_sites() else {}
-    return ChosenGaps(*found, model.choice_noise(lapse)), unit
+    return ChosenGaps._make([*arrays, model.choice_noise(lapse)]), unit
 
 
 def units(problem: ChoiceProblem) -> np.ndarray:

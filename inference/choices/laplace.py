@@ -25,7 +25,7 @@ import numpy as np
 import numpyro.distributions as dist
 from jax import Array, lax
 from numpyro.distributions import biject_to
-from scipy.special import expit, gammaln, log_expit
+from scipy.special import expit, gammaln
 
 from ethogram.inference.choices.choice_expansion import (
     ChosenGaps,
@@ -104,8 +104,8 @@ def laplace_choices(
     Warns
     -----
     UserWarning
-        The choices are separated, the Pareto k of the weights is above .7, the most probable lapse probability is zero,
-        or the likelihood no smaller where values are ten times as large: noise then is next to none beside the lapses.
+        The choices are separated, the Pareto k of the weights is above .7, the likelihood is
+        largest without lapses, or it no smaller where values are ten times as large: noise then is next to none beside the lapses.
 
     Raises
     ------
@@ -327,9 +327,11 @@ def _with_lapse(
         return float(log_prior(x)) + expansion.constant + conditional.evidence
 
     heights = np.array([height(x) for x in LAPSES])
-    # As a density of the probability, whose mode may be zero; that of its logit always has a mode.
-    if (heights - log_expit(LAPSES) - log_expit(-LAPSES)).argmax() == 0:
-        warn_user("the most probable lapse probability is 0: the choices show no lapses beside the noise")
+    if (heights - log_prior(LAPSES)).argmax() == 0:
+        warn_user(
+            "the likelihood is largest where the lapse probability is 0: the choices show no lapses beside the noise, and "
+            "what is above zero of its posterior is its prior"
+        )
     best = int(heights.argmax())
     ends = LAPSES[max(best - 1, 0)] - 3.0 * (best == 0), LAPSES[min(best + 1, len(LAPSES) - 1)]
     begun = found[float(LAPSES[best])]

@@ -15,9 +15,9 @@ from scipy.special import ndtr
 from scipy.stats import chisquare, kstest, norm
 
 from ethogram.models.choices import noisy_mdp
+from ethogram.models.choices.choice_distribution import ChoiceDistribution
 from ethogram.models.choices.decisions import Decisions
 from ethogram.models.choices.noisy_mdp import NoisyMDP
-from ethogram.models.choices.choice_distribution import ChoiceDistribution
 from ethogram.models.data.metadata import Metadata
 from ethogram.models.mdps.mdp import MDP
 
