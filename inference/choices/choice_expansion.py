@@ -7,12 +7,14 @@ from the mode of a log-concave noise, and the negative directions of L are left 
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
+from scipy.special import gammaln
 
 from ethogram.models.choices.choice_distribution import ChoiceNoise
 from ethogram.models.choices.choice_problem import ChoiceProblem, information, padded_count
@@ -21,6 +23,7 @@ from ethogram.models.choices.noisy_mdp import NoisyMDP
 from ethogram.models.quick_jit import quick_jit
 
 __all__ = [
+    "DEGREES",
     "ChosenGaps",
     "Conditional",
     "Expansion",
@@ -29,12 +32,17 @@ __all__ = [
     "draw_values",
     "expand",
     "find_mode",
+    "log_t",
     "prior_variance",
     "units",
 ]
 
 EXPANSION_NODES = 16
 """Quadrature nodes for the mode: errors of a log probability are below 1e-7 with 3 options, 1e-5 with 100."""
+
+DEGREES = 5
+"""Degrees of freedom of the t of what has a skewed posterior: log variances, logits of lapse probabilities, and values
+where the noise is not log-concave."""
 
 MOST_STEPS = 100
 """Of Newton's method."""
@@ -247,17 +255,32 @@ def find_mode(
 
 
 def draw_values(
-    rng: Any, conditional: Conditional, variance: np.ndarray, num_draws: int
-) -> dict[str, np.ndarray]:
-    """Draws of loc (draw, parameter) and theta (draw, subject, parameter), in units."""
+    rng: Any, conditional: Conditional, variance: np.ndarray, num_draws: int, heavy: bool = False
+) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """Draws of loc (draw, parameter) and theta (draw, subject, parameter), in units, and log ratios (draw,).
+
+    These are of the densities of the Gaussian and of the draws, which with `heavy` are a t about the same mode.
+    """
     loc, of_loc, theta, precision, _ = conditional
-    noise = rng.normal(size=(num_draws, *theta.shape))
+    noise, log_ratio = rng.normal(size=(num_draws, *theta.shape)), np.zeros(num_draws)
+    if heavy:
+        noise = noise * np.sqrt(DEGREES / rng.chisquare(DEGREES, (num_draws, len(theta), 1)))
+        log_normal = -((noise**2).sum(-1) + theta.shape[1] * math.log(2 * math.pi)) / 2
+        log_ratio = (log_normal - log_t(noise)).sum(1)
     root = np.swapaxes(np.linalg.cholesky(precision), 1, 2)
     draws = theta + np.moveaxis(np.linalg.solve(root, np.moveaxis(noise, 0, -1)), -1, 0)
     if of_loc is None:
-        return {"loc": np.zeros((num_draws, len(loc))), "theta": draws}
+        return {"loc": np.zeros((num_draws, len(loc))), "theta": draws}, log_ratio
     step = np.linalg.solve(
         np.linalg.cholesky(of_loc).T, rng.normal(size=(len(loc), num_draws))
     )  # (parameter, draw)
     moved = np.linalg.solve(precision, np.broadcast_to((step.T / variance).T, (len(theta), *step.shape)))
-    return {"loc": loc + step.T, "theta": draws + np.moveaxis(moved, -1, 0)}
+    return {"loc": loc + step.T, "theta": draws + np.moveaxis(moved, -1, 0)}, log_ratio
+
+
+def log_t(noise: np.ndarray) -> np.ndarray:
+    """Log densities (...) of the standard t of noise (..., dimension)."""
+    count = noise.shape[-1]
+    log_density = np.log1p((noise**2).sum(-1) / DEGREES) * -(DEGREES + count) / 2
+    log_density += gammaln((DEGREES + count) / 2) - gammaln(DEGREES / 2)
+    return log_density - count / 2 * math.log(DEGREES * math.pi)

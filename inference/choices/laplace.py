@@ -25,9 +25,10 @@ import numpy as np
 import numpyro.distributions as dist
 from jax import Array, lax
 from numpyro.distributions import biject_to
-from scipy.special import expit, gammaln
+from scipy.special import expit
 
 from ethogram.inference.choices.choice_expansion import (
+    DEGREES,
     ChosenGaps,
     Conditional,
     Expansion,
@@ -36,6 +37,7 @@ from ethogram.inference.choices.choice_expansion import (
     draw_values,
     expand,
     find_mode,
+    log_t,
     prior_variance,
 )
 from ethogram.inference.laplace_posterior import USABLE_K, LaplacePosterior
@@ -65,9 +67,6 @@ VARIANCE_TOL = 1e-4
 
 DIFFERENCE = 1e-3
 """Step of the differences for derivatives in log variances."""
-
-DEGREES = 5
-"""Degrees of freedom of the t of log variances, whose posterior is skewed."""
 
 LEAST_CURVATURE = 0.04
 """Least curvature of the log density of a log variance, whose t is then at most five wide."""
@@ -104,8 +103,8 @@ def laplace_choices(
     Warns
     -----
     UserWarning
-        The choices are separated, the Pareto k of the weights is above .7, the likelihood is
-        largest without lapses, or it no smaller where values are ten times as large: noise then is next to none beside the lapses.
+        The choices are separated, the Pareto k of the weights is above .7, the likelihood is largest without lapses, or
+        no smaller where values are ten times as large, so that noise is next to none beside the lapses.
 
     Raises
     ------
@@ -134,8 +133,10 @@ def laplace_choices(
     else:
         variance = prior_variance(model, data, model.kappa) / unit**2
         expansion, conditional = find_mode(chosen, variance, loc_variance, num_subjects=count)
-        draws = draw_values(rng, conditional, variance, num_samples)
-        log_weights = np.full(num_samples, conditional.evidence)
+        draws, log_weights = draw_values(
+            rng, conditional, variance, num_samples, not chosen.noise.log_concave
+        )
+        log_weights = log_weights + conditional.evidence
     _warn_of_no_noise(chosen, expansion)
     size = CHUNK * -(-num_samples // CHUNK)
     theta = np.resize(draws["theta"], (size, *expansion.theta.shape)).astype(jnp.result_type(float))
@@ -289,12 +290,17 @@ def _with_variances(
     sizes, axes = np.linalg.eigh((curvature + curvature.T) / 2)
     spread = 1 / np.sqrt(np.maximum(sizes, LEAST_CURVATURE))
     noise = rng.normal(size=(num_draws, count)) / np.sqrt(rng.chisquare(DEGREES, (num_draws, 1)) / DEGREES)
-    log_t = _log_t(noise, float(np.log(spread).sum()))
+    log_density_of_noise = log_t(noise) - np.log(spread).sum()
     kappa, variance, density = at(x + (noise * spread) @ axes.T)
     each = [condition(expansion, one, loc_variance) for one in variance]
-    drawn = [draw_values(rng, one, part, 1) for one, part in zip(each, variance, strict=True)]
+    heavy = not chosen.noise.log_concave
+    drawn, log_ratios = zip(
+        *(draw_values(rng, one, part, 1, heavy) for one, part in zip(each, variance, strict=True)),
+        strict=True,
+    )
     draws = {name: np.concatenate([one[name] for one in drawn]) for name in ("loc", "theta")}
-    return {"kappa": kappa, **draws}, density + [one.evidence for one in each] - log_t, expansion, conditional
+    log_weights = density + [one.evidence for one in each] - log_density_of_noise + np.concatenate(log_ratios)
+    return {"kappa": kappa, **draws}, log_weights, expansion, conditional
 
 
 def _with_lapse(
@@ -329,8 +335,8 @@ def _with_lapse(
     heights = np.array([height(x) for x in LAPSES])
     if (heights - log_prior(LAPSES)).argmax() == 0:
         warn_user(
-            "the likelihood is largest where the lapse probability is 0: the choices show no lapses beside the noise, and "
-            "what is above zero of its posterior is its prior"
+            "the likelihood is largest where the lapse probability is 0: the choices show no lapses beside the noise, "
+            "and what is above zero of its posterior is its prior"
         )
     best = int(heights.argmax())
     ends = LAPSES[max(best - 1, 0)] - 3.0 * (best == 0), LAPSES[min(best + 1, len(LAPSES) - 1)]
@@ -348,7 +354,7 @@ def _with_lapse(
     here, reference, middle = each[len(each) // 2]
     noise = rng.standard_t(DEGREES, num_draws)
     x = mode + spread * noise
-    log_weights = log_prior(x) - _log_t(noise[:, None], math.log(spread))
+    log_weights = log_prior(x) - log_t(noise[:, None]) + math.log(spread)
     moved = {
         "lapse": expit(x),
         "theta": np.empty((num_draws, *middle.theta.shape)),
@@ -366,29 +372,22 @@ def _with_lapse(
     nearest = np.abs(x[:, None] - nodes).argmin(1)
     for number, (_, expansion, conditional) in enumerate(each):
         rows = np.flatnonzero(nearest == number)
-        draws = draw_values(rng, conditional, variance, len(rows))
+        draws, log_ratio = draw_values(rng, conditional, variance, len(rows), heavy=True)
         own = {
             name: draws[name] + np.multiply.outer(x[rows] - nodes[number], slope[number])
             for name, slope in slopes.items()
         }
         for name, site in own.items():
             moved[name][rows] = site
-        change = log_prior_of_values(own) - log_prior_of_values(draws) - expansion.predicted(draws["theta"])
+        change = (
+            log_ratio
+            + log_prior_of_values(own)
+            - log_prior_of_values(draws)
+            - expansion.predicted(draws["theta"])
+        )
         log_weights[rows] += change + conditional.evidence + expansion.constant - expansion.value.sum()
     log_weights += reference.value.sum() - reference.constant + reference.predicted(moved["theta"])
     return here, moved, log_weights, reference, middle
-
-
-def _log_t(noise: np.ndarray, log_spread: float) -> np.ndarray:
-    """Log densities (draw,) of a t with these deviations (draw, dimension), and the log determinant of its scale."""
-    count = noise.shape[1]
-    log_t = np.log1p((noise**2).sum(1) / DEGREES) * -(DEGREES + count) / 2 - log_spread
-    return (
-        log_t
-        + gammaln((DEGREES + count) / 2)
-        - gammaln(DEGREES / 2)
-        - count / 2 * math.log(DEGREES * math.pi)
-    )
 
 
 @quick_jit

@@ -245,9 +245,9 @@ def _choose_of_choices(
     by_name: dict[str, Method], key: Array, model: Any, data: Any, settings: Mapping[str, Any]
 ) -> tuple[str, str, Any]:
     """Laplace's approximation where its weights have a variance; NUTS elsewhere, and where its settings are given."""
-    read_settings("auto", settings, by_name["nuts"].settings)
     from ethogram.inference.choices.laplace import refusal
 
+    read_settings("auto", settings, by_name["nuts"].settings)
     foreign, reason = [name for name in settings if name not in LAPLACE], refusal(model)
     if foreign:
         reason = f"Laplace's approximation takes no setting {', '.join(foreign)}"
