@@ -22,11 +22,11 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
-from ethogram.inference.choices.predictions import band_ends, draws_of
+from ethogram.inference.choices.predictions import band_ends, draws_of, parameters_of
 from ethogram.models.arguments import require_integer, warn_user
+from ethogram.models.choices.choice_distribution import ChoiceDistribution
 from ethogram.models.choices.decisions import Decisions, weights_of
 from ethogram.models.choices.noisy_mdp import NoisyMDP
-from ethogram.models.choices.probit_choice import ProbitChoice
 from ethogram.models.printing import printed_as
 
 __all__ = ["Band", "choice_shares", "elasticities", "marginal_effects", "willingness_to_pay"]
@@ -172,16 +172,17 @@ def willingness_to_pay(
     return _band(ratio, probability, f"willingness to pay, {money} per {unit} of {name}", axes)
 
 
-def _shares(theta, model, problem, weight):
-    return weight @ ProbitChoice(model.utilities(theta, problem), problem.data.legal).probs
+def _shares(parameters, model, problem, weight):
+    return weight @ model.likelihood(parameters, problem).probs
 
 
-def _responses(theta, model, problem, weight, number):
+def _responses(parameters, model, problem, weight, number):
     """Derivatives of shares by a feature of every option (option, option), and elasticities.
 
     Both from log probabilities: derivatives of a probability that underflows are zero.
     """
-    data, utilities = problem.data, model.utilities(theta, problem)
+    data, theta, noise = problem.data, parameters["theta"], model.choice_noise(parameters)
+    utilities = model.utilities(theta, problem)
     value = jnp.take(model.parts(theta, data)["v"], number, axis=-1)
     if data.subject is not None:
         value = value[jnp.asarray(data.subject)]
@@ -192,7 +193,7 @@ def _responses(theta, model, problem, weight, number):
 
     def of_slot(slot):
         def log_share(mu):
-            each = ProbitChoice(mu, data.legal).log_prob(jnp.broadcast_to(slot, weight.shape))
+            each = ChoiceDistribution(mu, data.legal, noise).log_prob(jnp.broadcast_to(slot, weight.shape))
             return jnp.sum(jnp.where(data.legal[:, slot], each, 0)), each
 
         slopes, each = jax.grad(log_share, has_aux=True)(utilities)  # (decision, option) by utilities
@@ -209,19 +210,21 @@ def _responses(theta, model, problem, weight, number):
 def _by_draw(function, model, draws, data, probability, *rest):
     """The function of each draw (thinned), once the arguments are checked."""
     band_ends(probability)
-    theta = np.asarray(draws_of(model, draws, data))
-    theta = theta[np.linspace(0, len(theta) - 1, min(len(theta), MOST_DRAWS)).astype(int)]
+    parameters = {name: np.asarray(site) for name, site in parameters_of(model, draws, data).items()}
+    count = len(parameters["theta"])
+    rows = np.linspace(0, count - 1, min(count, MOST_DRAWS)).astype(int)
+    parameters = {name: site[rows] for name, site in parameters.items()}
     weight = weights_of(data)
     if not weight.sum() > 0:
         raise ValueError("weight is all zero: pass decisions of positive weight")
     problem = model.check(data, condition=False).without_names()
-    found = _mapped(function, theta, model, problem, weight / weight.sum(), *rest)
+    found = _mapped(function, parameters, model, problem, weight / weight.sum(), *rest)
     return jax.tree.map(np.array, found)
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _mapped(function: Any, theta: Array, *rest: Any) -> Any:
-    return lax.map(lambda one: function(one, *rest), theta)
+def _mapped(function: Any, parameters: dict[str, Array], *rest: Any) -> Any:
+    return lax.map(lambda one: function(one, *rest), parameters)
 
 
 def _feature(model: NoisyMDP, data: Decisions, feature: Any) -> int:

@@ -17,43 +17,40 @@ their Pareto k says whether they have the moments that estimates need: Vehtari, 
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 from jax import Array, lax
-from jax.scipy.special import logsumexp
 from numpyro.distributions import biject_to
-from scipy.special import gammaln
+from scipy.special import expit
 
+from ethogram.inference.choices.choice_expansion import (
+    DEGREES,
+    ChosenGaps,
+    Conditional,
+    Expansion,
+    chosen_gaps,
+    condition,
+    draw_values,
+    expand,
+    find_mode,
+    log_t,
+    prior_variance,
+)
 from ethogram.inference.laplace_posterior import USABLE_K, LaplacePosterior
 from ethogram.inference.pareto_weights import smoothed_weights, systematic_resample
 from ethogram.models.arguments import warn_user
-from ethogram.models.choices.choice_problem import ChoiceProblem, information, padded_count
-from ethogram.models.choices.decisions import Decisions, weights_of
+from ethogram.models.choices.choice_noise import LapseNoise
+from ethogram.models.choices.choice_problem import ChoiceProblem
+from ethogram.models.choices.decisions import Decisions
 from ethogram.models.choices.noisy_mdp import NoisyMDP
-from ethogram.models.choices.probit_choice import (
-    WRITTEN_OUT,
-    log_ndtr,
-    log_probability,
-    placed_nodes,
-    winner_mode,
-)
+from ethogram.models.choices.probit_choice import WRITTEN_OUT
 from ethogram.models.quick_jit import quick_jit
 
-__all__ = [
-    "chosen_gaps",
-    "expand",
-    "find_mode",
-    "laplace_choices",
-    "prior_variance",
-    "units",
-]
-
-EXPANSION_NODES = 16
-"""Quadrature nodes for the mode: errors of a log probability are below 1e-7 with 3 options, 1e-5 with 100."""
+__all__ = ["laplace_choices", "refusal"]
 
 WEIGHT_NODES = 10
 """Quadrature nodes for the weights: from ten decisions on the error of a log weight is about .001 (30 options).
@@ -63,10 +60,7 @@ With few decisions it is tens of nats for draws far from the mode, of weight bel
 """
 
 MOST_STEPS = 100
-"""Of Newton's method, and of the alternation with the variances."""
-
-STEP_TOL = 1e-4
-"""Newton's method ends where no value moves by more, in posterior standard deviations."""
+"""Of the alternation of the expansion and the variances."""
 
 VARIANCE_TOL = 1e-4
 """The alternation ends where no log variance moves by more."""
@@ -74,14 +68,8 @@ VARIANCE_TOL = 1e-4
 DIFFERENCE = 1e-3
 """Step of the differences for derivatives in log variances."""
 
-DEGREES = 5
-"""Degrees of freedom of the t of log variances, whose posterior is skewed."""
-
 LEAST_CURVATURE = 0.04
 """Least curvature of the log density of a log variance, whose t is then at most five wide."""
-
-ROUNDING = 1e-12
-"""Relative rounding of the log joint density, by which a step of Newton's method may lower it."""
 
 LEAST_GAP = -6.0
 """Of a chosen option to another at the mode, for products in place of sums of logarithms: probabilities then are above
@@ -90,49 +78,17 @@ e-24, and single precision reaches down to e-87."""
 CHUNK = 250
 """Draws that are weighted in one call of a compiled program."""
 
+LAPSES = np.array([-9.0, -6.0, -4.5, -3.5, -2.5, -1.5, -0.5, 1.0])
+"""Logits of the lapse probabilities from which the search for its mode starts."""
 
-class ChosenGaps(NamedTuple):
-    """How much features of the chosen options exceed those of the others, in decisions that say something."""
+LAPSE_STEP = 0.1
+"""Step of the differences for derivatives in the logit of the lapse probability."""
 
-    gaps: Any  # (option, decision, parameter), in units of about a posterior standard deviation
-    others: Any  # (option, decision) booleans: which other options there are
-    weight: Any  # (decision,), zero where padded
-    subject: Any  # (decision,)
+LAPSE_NODES = np.arange(-3.0, 3.5)
+"""Logits with an expansion of their own, in standard deviations about the mode."""
 
-
-class Expansion(NamedTuple):
-    """Log likelihood, gradient and information (subject, ...) of the values of each subject, at theta."""
-
-    theta: np.ndarray
-    value: np.ndarray
-    gradient: np.ndarray
-    information: np.ndarray
-
-    @property
-    def linear(self) -> np.ndarray:
-        """The factor b (subject, parameter) of theta."""
-        return self.gradient + np.einsum("ipq,iq->ip", self.information, self.theta)
-
-    @property
-    def constant(self) -> float:
-        """The sum of the constants c."""
-        return float(np.sum(self.value) - np.sum((self.gradient + self.linear) * self.theta) / 2)
-
-    def predicted(self, theta: np.ndarray) -> np.ndarray:
-        """Changes of the log likelihood (draw,) from here to theta (draw, subject, parameter)."""
-        step = theta - self.theta
-        curved = np.einsum("nip,ipq,niq->n", step, self.information, step)
-        return np.einsum("nip,ip->n", step, self.gradient) - curved / 2
-
-
-class Conditional(NamedTuple):
-    """The Gaussian of all values and of their mean, given the variances, under an expansion."""
-
-    loc: np.ndarray  # (parameter,), zero without subjects
-    loc_precision: np.ndarray | None  # None without subjects
-    theta: np.ndarray  # (subject, parameter), at this loc
-    precision: np.ndarray  # (subject, parameter, parameter) of theta given loc
-    evidence: float  # log integral of the expansion less its constant; under a flat prior up to a constant
+FARTHER = 10.0
+"""Factor of the values at which the likelihood is still as large, if only the prior bounds them."""
 
 
 def laplace_choices(
@@ -147,8 +103,16 @@ def laplace_choices(
     Warns
     -----
     UserWarning
-        The choices are separated, or the Pareto k of the weights is above .7.
+        The choices are separated, the Pareto k of the weights is above .7, the likelihood is largest without lapses, or
+        no smaller where values are ten times as large, so that noise is next to none beside the lapses.
+
+    Raises
+    ------
+    ValueError
+        kappa and the lapse probability both have priors.
     """
+    if reason := refusal(model):
+        raise ValueError(f'{reason}; use method="nuts"')
     problem = model.check(data)
     model.warn_of_separation(problem)
     model.warn_of_prior(problem)
@@ -161,17 +125,33 @@ def laplace_choices(
         draws, log_weights, expansion, conditional = _with_variances(
             rng, model, data, chosen, unit, loc_variance, num_samples
         )
+    elif "lapse" in model.needed_sites():
+        variance = prior_variance(model, data, model.kappa) / unit**2
+        chosen, draws, log_weights, expansion, conditional = _with_lapse(
+            rng, model, chosen, variance, loc_variance, count, num_samples
+        )
     else:
         variance = prior_variance(model, data, model.kappa) / unit**2
         expansion, conditional = find_mode(chosen, variance, loc_variance, num_subjects=count)
-        draws = _draw(rng, conditional, variance, num_samples)
-        log_weights = np.full(num_samples, conditional.evidence)
+        draws, log_weights = draw_values(
+            rng, conditional, variance, num_samples, not chosen.noise.log_concave
+        )
+        log_weights = log_weights + conditional.evidence
+    _warn_of_no_noise(chosen, expansion)
     size = CHUNK * -(-num_samples // CHUNK)
     theta = np.resize(draws["theta"], (size, *expansion.theta.shape)).astype(jnp.result_type(float))
     near = _is_near(chosen, expansion.theta)
+    noise = model.choice_noise({"lapse": draws["lapse"]} if "lapse" in draws else None)
+    noises = jax.tree.map(lambda x: np.resize(x, size).astype(theta.dtype).reshape(-1, CHUNK), noise)
     ratios = [
-        _log_ratios(chosen, part, expansion.theta.astype(part.dtype), near)
-        for part in theta.reshape(-1, CHUNK, *theta.shape[1:])
+        _log_ratios(
+            chosen,
+            part,
+            expansion.theta.astype(part.dtype),
+            jax.tree.map(lambda x, at=at: x[at], noises),
+            near,
+        )
+        for at, part in enumerate(theta.reshape(-1, CHUNK, *theta.shape[1:]))
     ]
     change = np.concatenate(ratios)[:num_samples].astype(float)
     log_weights = log_weights + expansion.constant + change - expansion.predicted(draws["theta"])
@@ -184,12 +164,14 @@ def laplace_choices(
     rows = systematic_resample(rng, log_weights)
     mode = {"theta": conditional.theta * unit, "loc": conditional.loc * unit}
     covariance = np.linalg.inv(conditional.precision) * np.outer(unit, unit)
-    draws = {name: site if name == "kappa" else site * unit for name, site in draws.items()}
+    draws = {name: site if name in ("kappa", "lapse") else site * unit for name, site in draws.items()}
     if data.subject is None:
         mode, covariance = {"theta": mode["theta"][0]}, covariance[0]
         draws = {name: site for name, site in draws.items() if name != "loc"} | {
             "theta": draws["theta"][:, 0]
         }
+    if isinstance(chosen.noise, LapseNoise) and "lapse" in draws:
+        mode["lapse"] = chosen.noise.lapse
     dtype = jnp.result_type(float)
     return LaplacePosterior(
         model,
@@ -205,205 +187,62 @@ def laplace_choices(
     )
 
 
-def chosen_gaps(model: NoisyMDP, problem: ChoiceProblem) -> tuple[ChosenGaps, np.ndarray]:
-    """The decisions that say something, padded to a size that others share, and the unit (parameter,) of theta."""
-    data = problem.data
-    legal, choice, design = np.asarray(data.legal), np.asarray(data.choice), np.asarray(problem.design, float)
-    weight = weights_of(data, known=True)
-    kept = (weight > 0) & (legal.sum(-1) > 1)
-    legal, choice, design, weight = legal[kept], choice[kept], design[kept], weight[kept]
-    subject = np.zeros(len(choice), int) if data.subject is None else np.asarray(data.subject)[kept]
-    rest = (choice[:, None] + np.arange(1, legal.shape[1])) % legal.shape[1]
-    others = np.take_along_axis(legal, rest, 1)
-    chosen = np.take_along_axis(design, choice[:, None, None], 1)
-    gaps = np.where(others[..., None], chosen - np.take_along_axis(design, rest[..., None], 1), 0)
-    unit = units(problem)
-    missing = padded_count(len(choice)) - len(choice)
-    parts = (np.swapaxes(gaps * unit, 0, 1), others.T, weight, subject)
-    widths: Any = ((0, 0), (0, missing), (0, 0)), ((0, 0), (0, missing)), (0, missing), (0, missing)
-    return ChosenGaps(*(np.pad(x, width) for x, width in zip(parts, widths, strict=True))), unit
+def refusal(model: NoisyMDP) -> str:
+    """Why this approximation does not take a model; empty where it does."""
+    if isinstance(model.kappa, dist.Distribution) and "lapse" in model.needed_sites():
+        return "kappa and lapse both have priors, and Laplace's approximation takes one of them"
+    return ""
 
 
-def units(problem: ChoiceProblem) -> np.ndarray:
-    """About the posterior standard deviations (parameter,) of theta, in whatever units the features are."""
-    return 1 / np.sqrt(np.maximum(information(problem).sum(0), 1 / 25))
-
-
-def prior_variance(model: NoisyMDP, data: Decisions, kappa: Any) -> np.ndarray:
-    """Prior variances (parameter,) of theta given kappa."""
-    counts, *each = model.variances(kappa, data)
-    parts = [np.broadcast_to(np.asarray(one, float), count) for count, one in zip(counts, each, strict=True)]
-    return np.concatenate(parts)
-
-
-def expand(chosen: ChosenGaps, theta: np.ndarray) -> Expansion:
-    """The log likelihood at theta (subject, parameter), to second order and in double precision."""
-    with jax.enable_x64(True):
-        return Expansion(theta, *map(np.asarray, _expansion(chosen, theta)))
-
-
-@quick_jit(calls=2**6)
-def _expansion(chosen: ChosenGaps, theta: Array) -> tuple[Array, Array, Array]:
-    gaps, others, weight, subject = chosen
-    count = len(gaps)
-
-    def log_likelihood(at):
-        each = jnp.where(weight > 0, weight * log_probability(at, others, EXPANSION_NODES), 0)
-        return jnp.sum(each), each
-
-    def slopes(at):
-        return jax.grad(log_likelihood, has_aux=True)(at)
-
-    def of_subjects(each):
-        return jnp.zeros((len(theta), *each.shape[1:]), each.dtype).at[subject].add(each)
-
-    def along(direction):  # of the gaps (option, decision)
-        return jax.jvp(lambda at: slopes(at)[0], (at,), (direction,))[1]
-
-    at = jnp.einsum("jdp,dp->jd", gaps, theta[subject], precision="highest")
-    slope, each = slopes(at)
-    by_parameter = jnp.moveaxis(gaps, -1, 0)
-    if count < len(by_parameter):  # derivatives by utilities, where these are fewer than parameters
-        basis = jnp.broadcast_to(jnp.eye(count)[..., None], (count, *at.shape))
-        hessian = lax.map(along, basis)
-
-        def curved(direction):
-            return jnp.sum(hessian * direction[:, None], axis=0)
-    else:
-        curved = along
-    information = lax.map(lambda one: of_subjects(jnp.einsum("jdp,jd->dp", gaps, curved(one))), by_parameter)
-    gradient = of_subjects(jnp.einsum("jdp,jd->dp", gaps, slope))
-    return of_subjects(each), gradient, -jnp.moveaxis(information, 0, -1)
+def _warn_of_no_noise(chosen: ChosenGaps, expansion: Expansion) -> None:
+    """Warn where the likelihood does not fall as all values grow, as that of noise without heavy tails does."""
+    if chosen.noise.log_concave:
+        return
+    farther = expand(chosen, FARTHER * expansion.theta).value.sum()
+    if farther >= expansion.value.sum():
+        warn_user(
+            f"the likelihood is no smaller where values are {FARTHER:g} times as large, {farther:.2f} beside "
+            f"{expansion.value.sum():.2f}: it has no maximum, and only the prior bounds the values. Choices then have "
+            "next to no noise beside lapses; judge this noise by fit.compare, and not by its likelihood"
+        )
 
 
 def _is_near(chosen: ChosenGaps, theta: np.ndarray) -> bool:
-    """Whether no choice is so improbable at theta that products of normal probabilities underflow there."""
+    """Whether no choice is so improbable at theta that products of normal probabilities underflow there, and count.
+
+    With lapses, or where small scales count, those that underflow are negligible.
+    """
     at = np.einsum("jdp,dp->jd", chosen.gaps, theta[chosen.subject])
-    return 1 < len(at) <= WRITTEN_OUT and bool((at > LEAST_GAP).all())
+    return 1 < len(at) <= WRITTEN_OUT and (not chosen.noise.log_concave or bool((at > LEAST_GAP).all()))
 
 
 @quick_jit(calls=lambda *args: 2**11 if args[-1] else 2**16, static_argnames="near")
-def _log_ratios(chosen: ChosenGaps, theta: Array, centre: Array, near: bool) -> Array:
-    """Log likelihoods (draw,) at theta (draw, subject, parameter), relative to that at the centre.
+def _log_ratios(chosen: ChosenGaps, theta: Array, centre: Array, noises: Any, near: bool) -> Array:
+    """Log likelihoods (draw,) at theta (draw, subject, parameter) and noises (draw,), relative to that at the centre.
 
-    By decision, since single precision would round the differences of sums away; with the nodes of the centre. Those of
-    products that underflow all the same are ``-inf``.
+    By decision, since single precision would round the differences of sums away; with the nodes of the centre.
     """
-    gaps, others, weight, subject = (x.astype(theta.dtype) if x.dtype.kind == "f" else x for x in chosen)
+    gaps, weight = (x.astype(theta.dtype) for x in (chosen.gaps, chosen.weight))
 
     def at(one):
-        return jnp.einsum("jdp,dp->jd", gaps, one[subject], precision="highest")
+        return jnp.einsum("jdp,dp->jd", gaps, one[chosen.subject], precision="highest")
 
-    nodes, log_weights = placed_nodes(winner_mode(at(centre), others), WEIGHT_NODES)
+    nodes = chosen.noise.placed(at(centre), chosen.others, WEIGHT_NODES)
 
-    def of_option(terms, option):
-        gap, there = option
-        return terms + jnp.where(there, log_ndtr(jnp.where(there, nodes + gap, 0)), 0), None
-
-    def step(base, one):
-        if len(gaps) < 2:
-            value = log_probability(at(one), others, WEIGHT_NODES)  # in closed form
-        elif near:  # a product of 2 Phi: half the time of sums of logarithms
-            below = jnp.exp(log_weights)
-            for gap, there in zip(at(one), others, strict=True):
-                below *= jnp.where(there, jax.scipy.special.erfc(-math.sqrt(0.5) * (nodes + gap)), 1)
-            value = jnp.log(jnp.sum(below, axis=0))
-        else:
-            written_out = len(gaps) <= WRITTEN_OUT
-            value = logsumexp(
-                lax.scan(of_option, log_weights, (at(one), others), unroll=written_out)[0], axis=0
-            )
+    def step(base, each):
+        one, noise = each
+        value = noise.on_nodes(at(one), chosen.others, nodes, near)
         base = jnp.where(jnp.isnan(base), value, base)  # of the first, which is the centre
         return base, jnp.sum(jnp.where(weight > 0, weight * (value - base), 0))
 
-    return lax.scan(
-        step, jnp.full(len(weight), jnp.nan, theta.dtype), jnp.concatenate([centre[None], theta])
-    )[1][1:]
-
-
-def condition(expansion: Expansion, variance: np.ndarray, loc_variance: np.ndarray | None) -> Conditional:
-    """Posterior under an expansion, given the prior variances (parameter,) of theta, and of loc where it has one."""
-    known, linear = 1 / variance, expansion.linear
-    precision = expansion.information + np.diag(known)
-    theta = np.linalg.solve(precision, linear[..., None])[..., 0]
-    finite = np.isfinite(variance)
-    evidence = (linear * theta).sum() / 2 - np.linalg.slogdet(precision)[1].sum() / 2
-    evidence -= len(theta) * np.log(variance, where=finite, out=np.zeros_like(variance)).sum() / 2
-    if loc_variance is None:
-        return Conditional(np.zeros_like(variance), None, theta, precision, float(evidence))
-    # K - K (L + K)^-1 K, written without the cancellation.
-    shrunk = known[:, None] * np.linalg.solve(precision, expansion.information).sum(0)
-    of_loc = np.diag(1 / loc_variance) + (shrunk + shrunk.T) / 2
-    pull = known * theta.sum(0)
-    loc = np.linalg.solve(of_loc, pull)
-    evidence += pull @ loc / 2 - np.linalg.slogdet(of_loc)[1] / 2 - np.log(loc_variance).sum() / 2
-    theta = (
-        theta + np.linalg.solve(precision, np.broadcast_to((known * loc)[:, None], (*theta.shape, 1)))[..., 0]
+    each = jax.tree.map(
+        lambda own, given: jnp.concatenate(
+            [jnp.asarray(own, theta.dtype)[None], jnp.asarray(given, theta.dtype)]
+        ),
+        (centre, chosen.noise),
+        (theta, noises),
     )
-    return Conditional(loc, of_loc, theta, precision, float(evidence))
-
-
-def find_mode(
-    chosen: ChosenGaps,
-    variance: np.ndarray,
-    loc_variance: np.ndarray | None = None,
-    start: tuple[Expansion, np.ndarray] | None = None,
-    num_subjects: int = 1,
-) -> tuple[Expansion, Conditional]:
-    """The mode of values and their mean given the variances, and the expansion there, by Newton's method.
-
-    Raises
-    ------
-    RuntimeError
-        Newton's method does not converge in 100 steps.
-    """
-
-    def log_joint(expansion, loc):
-        prior = ((expansion.theta - loc) ** 2 / variance).sum()
-        return (
-            expansion.value.sum()
-            - (prior + (0 if loc_variance is None else (loc**2 / loc_variance).sum())) / 2
-        )
-
-    if start is None:
-        loc = np.zeros_like(variance)
-        here = expand(chosen, np.zeros((num_subjects, len(variance))))
-    else:
-        here, loc = start
-    for _ in range(MOST_STEPS):
-        target = condition(here, variance, loc_variance)
-        step, step_loc = target.theta - here.theta, target.loc - loc
-        deviation = np.sqrt(np.diagonal(np.linalg.inv(target.precision), axis1=1, axis2=2))
-        if np.abs(step / deviation).max() < STEP_TOL:
-            return here, target
-        size, height = 1.0, log_joint(here, loc)
-        while True:
-            moved = expand(chosen, here.theta + size * step)
-            if (
-                log_joint(moved, loc + size * step_loc) >= height - ROUNDING * (1 + abs(height))
-                or size < 1e-9
-            ):
-                break
-            size /= 2
-        here, loc = moved, loc + size * step_loc
-    raise RuntimeError(
-        f"Newton's method did not converge in {MOST_STEPS} steps: the mode of the choices was not found"
-    )
-
-
-def _draw(rng: Any, conditional: Conditional, variance: np.ndarray, num_draws: int) -> dict[str, np.ndarray]:
-    """Draws of loc (draw, parameter) and theta (draw, subject, parameter), in units."""
-    loc, of_loc, theta, precision, _ = conditional
-    noise = rng.normal(size=(num_draws, *theta.shape))
-    root = np.swapaxes(np.linalg.cholesky(precision), 1, 2)
-    draws = theta + np.moveaxis(np.linalg.solve(root, np.moveaxis(noise, 0, -1)), -1, 0)
-    if of_loc is None:
-        return {"loc": np.zeros((num_draws, len(loc))), "theta": draws}
-    step = np.linalg.solve(
-        np.linalg.cholesky(of_loc).T, rng.normal(size=(len(loc), num_draws))
-    )  # (parameter, draw)
-    moved = np.linalg.solve(precision, np.broadcast_to((step.T / variance).T, (len(theta), *step.shape)))
-    return {"loc": loc + step.T, "theta": draws + np.moveaxis(moved, -1, 0)}
+    return lax.scan(step, jnp.full(len(weight), jnp.nan, theta.dtype), each)[1][1:]
 
 
 def _with_variances(
@@ -451,13 +290,111 @@ def _with_variances(
     sizes, axes = np.linalg.eigh((curvature + curvature.T) / 2)
     spread = 1 / np.sqrt(np.maximum(sizes, LEAST_CURVATURE))
     noise = rng.normal(size=(num_draws, count)) / np.sqrt(rng.chisquare(DEGREES, (num_draws, 1)) / DEGREES)
-    log_t = np.log1p((noise**2).sum(1) / DEGREES) * -(DEGREES + count) / 2 - np.log(spread).sum()
-    log_t += gammaln((DEGREES + count) / 2) - gammaln(DEGREES / 2) - count / 2 * math.log(DEGREES * math.pi)
+    log_density_of_noise = log_t(noise) - np.log(spread).sum()
     kappa, variance, density = at(x + (noise * spread) @ axes.T)
     each = [condition(expansion, one, loc_variance) for one in variance]
-    drawn = [_draw(rng, one, part, 1) for one, part in zip(each, variance, strict=True)]
+    heavy = not chosen.noise.log_concave
+    drawn, log_ratios = zip(
+        *(draw_values(rng, one, part, 1, heavy) for one, part in zip(each, variance, strict=True)),
+        strict=True,
+    )
     draws = {name: np.concatenate([one[name] for one in drawn]) for name in ("loc", "theta")}
-    return {"kappa": kappa, **draws}, density + [one.evidence for one in each] - log_t, expansion, conditional
+    log_weights = density + [one.evidence for one in each] - log_density_of_noise + np.concatenate(log_ratios)
+    return {"kappa": kappa, **draws}, log_weights, expansion, conditional
+
+
+def _with_lapse(
+    rng: Any,
+    model: NoisyMDP,
+    chosen: ChosenGaps,
+    variance: np.ndarray,
+    loc_variance: np.ndarray | None,
+    num_subjects: int,
+    num_draws: int,
+) -> tuple[ChosenGaps, dict[str, np.ndarray], np.ndarray, Expansion, Conditional]:
+    """Draws where the lapse probability has a prior, as `_with_variances`, and the decisions at its mode.
+
+    The logit of the probability has a t about the mode of its Laplace density; values are Gaussian given it, by the
+    expansion of the nearest node, with a mean that is linear in it.
+    """
+    from scipy.optimize import minimize_scalar
+
+    found: dict[float, tuple[ChosenGaps, Expansion, Conditional]] = {}
+
+    def log_prior(x):
+        with jax.enable_x64(True):
+            return np.asarray(_log_prior_of_lapse(model.lapse, np.asarray(x, float)))
+
+    def height(x, start=None):
+        here = chosen._replace(noise=model.choice_noise({"lapse": float(expit(x))}))
+        begun = None if start is None else (expand(here, start[1].theta), start[2].loc)
+        found[float(x)] = here, *find_mode(here, variance, loc_variance, begun, num_subjects)
+        expansion, conditional = found[float(x)][1:]
+        return float(log_prior(x)) + expansion.constant + conditional.evidence
+
+    heights = np.array([height(x) for x in LAPSES])
+    if (heights - log_prior(LAPSES)).argmax() == 0:
+        warn_user(
+            "the likelihood is largest where the lapse probability is 0: the choices show no lapses beside the noise, "
+            "and what is above zero of its posterior is its prior"
+        )
+    best = int(heights.argmax())
+    ends = LAPSES[max(best - 1, 0)] - 3.0 * (best == 0), LAPSES[min(best + 1, len(LAPSES) - 1)]
+    begun = found[float(LAPSES[best])]
+    mode = minimize_scalar(
+        lambda x: -height(x, begun), bounds=ends, method="bounded", options={"xatol": 0.01}
+    ).x
+    below, top, above = (height(mode + step, begun) for step in (-LAPSE_STEP, 0.0, LAPSE_STEP))
+    curvature = (2 * top - below - above) / LAPSE_STEP**2
+    spread = 1 / np.sqrt(max(curvature, LEAST_CURVATURE))
+    nodes = mode + spread * LAPSE_NODES
+    for node in nodes:
+        height(node, begun)
+    each = [found[float(node)] for node in nodes]
+    here, reference, middle = each[len(each) // 2]
+    noise = rng.standard_t(DEGREES, num_draws)
+    x = mode + spread * noise
+    log_weights = log_prior(x) - log_t(noise[:, None]) + math.log(spread)
+    moved = {
+        "lapse": expit(x),
+        "theta": np.empty((num_draws, *middle.theta.shape)),
+        "loc": np.empty((num_draws, len(variance))),
+    }
+    slopes = {
+        name: np.gradient(np.stack([getattr(one[2], name) for one in each]), nodes, axis=0)
+        for name in ("theta", "loc")
+    }
+
+    def log_prior_of_values(sites):
+        squares = ((sites["theta"] - sites["loc"][:, None]) ** 2 / variance).sum((1, 2))
+        return -(squares if loc_variance is None else squares + (sites["loc"] ** 2 / loc_variance).sum(1)) / 2
+
+    nearest = np.abs(x[:, None] - nodes).argmin(1)
+    for number, (_, expansion, conditional) in enumerate(each):
+        rows = np.flatnonzero(nearest == number)
+        draws, log_ratio = draw_values(rng, conditional, variance, len(rows), heavy=True)
+        own = {
+            name: draws[name] + np.multiply.outer(x[rows] - nodes[number], slope[number])
+            for name, slope in slopes.items()
+        }
+        for name, site in own.items():
+            moved[name][rows] = site
+        change = (
+            log_ratio
+            + log_prior_of_values(own)
+            - log_prior_of_values(draws)
+            - expansion.predicted(draws["theta"])
+        )
+        log_weights[rows] += change + conditional.evidence + expansion.constant - expansion.value.sum()
+    log_weights += reference.value.sum() - reference.constant + reference.predicted(moved["theta"])
+    return here, moved, log_weights, reference, middle
+
+
+@quick_jit
+def _log_prior_of_lapse(prior: dist.Distribution, x: Array) -> Array:
+    """Log prior density of the logit x of the lapse probability."""
+    log_prob = prior.log_prob(jax.nn.sigmoid(x))
+    return log_prob + jax.nn.log_sigmoid(x) + jax.nn.log_sigmoid(-x)
 
 
 @quick_jit

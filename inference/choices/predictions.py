@@ -17,10 +17,11 @@ from numpy.typing import ArrayLike
 
 from ethogram.inference.convergence import grouped_draws, warn_of_convergence
 from ethogram.models.arguments import is_concrete, require, require_integer, require_key
+from ethogram.models.choices.choice_distribution import ChoiceDistribution
 from ethogram.models.choices.choice_problem import ChoiceProblem
 from ethogram.models.choices.decisions import Decisions, HostOrDevice, weights_of
 from ethogram.models.choices.noisy_mdp import NoisyMDP
-from ethogram.models.choices.probit_choice import ProbitChoice
+from ethogram.models.choices.probit_choice import NormalNoise
 from ethogram.models.printing import short_repr
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "choice_error",
     "draws_of",
     "noise_floor",
+    "parameters_of",
     "predict_choice_probabilities",
     "theta_chains",
 ]
@@ -62,27 +64,33 @@ def predict_choice_probabilities(
     """
     if vote:
         require_key(key)
-    theta = draws_of(model, draws, data)
+    parameters = parameters_of(model, draws, data)
     problem = model.check(data, condition=False).without_names()
-    return _vote_shares(key, theta, model, problem) if vote else _mean_probabilities(theta, model, problem)
+    if vote:
+        return _vote_shares(key, parameters, model, problem)
+    return _mean_probabilities(parameters, model, problem)
 
 
 @jax.jit
-def _vote_shares(key, theta, model, problem):
-    utilities = jax.vmap(lambda one: model.utilities(one, problem))(theta)
-    chosen = ProbitChoice(utilities, problem.data.legal).sample(key)
-    return jnp.mean(chosen[..., None] == jnp.arange(utilities.shape[-1]), axis=0, dtype=theta.dtype)
+def _vote_shares(key, parameters, model, problem):
+    count, options = len(parameters["theta"]), problem.data.legal.shape[1]
+
+    def one(key, own):
+        return model.likelihood(own, problem).sample(key)
+
+    chosen = jax.vmap(one)(jax.random.split(key, count), parameters)
+    return jnp.mean(chosen[..., None] == jnp.arange(options), axis=0, dtype=parameters["theta"].dtype)
 
 
 @jax.jit
-def _mean_probabilities(theta, model, problem):
-    legal = problem.data.legal
+def _mean_probabilities(parameters, model, problem):
+    theta = parameters["theta"]
 
     def add(total, one):
-        return total + ProbitChoice(model.utilities(one, problem), legal).probs, None
+        return total + model.likelihood(one, problem).probs, None
 
-    total = jnp.zeros(legal.shape, jnp.result_type(theta, problem.design))
-    return lax.scan(add, total, theta)[0] / len(theta)
+    total = jnp.zeros(problem.data.legal.shape, jnp.result_type(theta, problem.design))
+    return lax.scan(add, total, parameters)[0] / len(theta)
 
 
 def choice_error(predicted: ArrayLike, data: Decisions) -> float:
@@ -103,7 +111,7 @@ def choice_error(predicted: ArrayLike, data: Decisions) -> float:
     return float(np.average(predicted != chosen, weights=_counts(data)))
 
 
-def noise_floor(utilities: ArrayLike, data: Decisions) -> float:
+def noise_floor(utilities: ArrayLike, data: Decisions, model: NoisyMDP | None = None) -> float:
     """Expected choice error of the oracle, with known utilities and unknown noise.
 
     Decisions count as in :func:`choice_error`: by their weights, and where the choice is known.
@@ -112,10 +120,16 @@ def noise_floor(utilities: ArrayLike, data: Decisions) -> float:
     ----------
     utilities : (decision, option); those of options that are not legal are ignored.
     data : the decisions; a choice is only looked at for whether it is known.
+    model : whose noise it is, with a number for its lapse probability; None for normal noise without lapses.
     """
+    if model is not None and "lapse" in model.needed_sites():
+        raise ValueError(
+            "lapse of the model has a prior: pass a model with a number, dataclasses.replace(model, lapse=.05)"
+        )
     utilities = np.asarray(utilities)
     _require_shape("utilities", utilities, data.legal.shape, "(decision, option)")
-    best = np.asarray(ProbitChoice(utilities, data.legal).probs, float).max(-1)
+    noise = NormalNoise() if model is None else model.choice_noise()
+    best = np.asarray(ChoiceDistribution(utilities, data.legal, noise).probs, float).max(-1)
     return float(np.average(1 - best, weights=_counts(data)))
 
 
@@ -192,6 +206,27 @@ def draws_of(model: NoisyMDP, draws: Any, data: Decisions | ChoiceProblem) -> Ho
     if is_concrete(chains):
         warn_of_convergence({"theta": chains})
     return chains.reshape(-1, *chains.shape[2:])
+
+
+def parameters_of(model: NoisyMDP, draws: Any, data: Decisions | ChoiceProblem) -> dict[str, HostOrDevice]:
+    """Draws (draw, ...) of all that the likelihood needs, with theta as `draws_of`.
+
+    A ValueError if draws lack the lapse probability, or have another number of it.
+    """
+    found = {"theta": draws_of(model, draws, data)}
+    known = grouped_draws(draws)
+    sites = draws if known is None else known
+    for name in model.needed_sites()[1:]:
+        if name not in sites:
+            raise ValueError(
+                f"draws have no {name}, which has a prior: pass the MCMC object, or mcmc.get_samples()"
+            )
+        found[name] = sites[name].reshape(-1)
+        if found[name].shape != found["theta"].shape[:1]:
+            raise ValueError(
+                f"draws have {len(found['theta'])} of theta and {name} of shape {sites[name].shape}: pass one per draw"
+            )
+    return found
 
 
 def theta_chains(model: NoisyMDP, draws: Any, data: Decisions | ChoiceProblem) -> HostOrDevice:

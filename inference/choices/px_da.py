@@ -85,8 +85,8 @@ class PXDA(MCMCKernel):
     Raises
     ------
     TypeError, ValueError
-        If the model is not a NoisyMDP, or a name is unknown. `init` raises what the model's call does, and where a
-        weight of a decision is not an integer or the key is no key.
+        If the model is not a NoisyMDP with normal noise and no lapses, or a name is unknown. `init` raises what the
+        model's call does, and where a weight of a decision is not an integer or the key is no key.
 
     Warns
     -----
@@ -110,6 +110,10 @@ class PXDA(MCMCKernel):
     def __init__(self, model: Any, moves: str = "local+scale", winner: str = "gibbs"):
         if not isinstance(model, NoisyMDP):
             raise TypeError(f"model is {type(model).__name__}: PXDA samples a NoisyMDP")
+        if reason := model.choice_noise().no_augmentation:
+            raise ValueError(
+                f"PXDA does not sample {model.choice_noise().in_words()}: {reason}; use NUTS, or Laplace"
+            )
         require_one_of("moves", moves, MOVES)
         require_one_of("winner", winner, WINNERS)
         self.model: Any = model

@@ -19,14 +19,13 @@ import numpy as np
 import numpyro.distributions as dist
 from jaxtyping import Float
 
-from ethogram.inference.choices.laplace import chosen_gaps, find_mode, prior_variance
-from ethogram.inference.choices.predictions import band_ends, theta_chains
+from ethogram.inference.choices.choice_expansion import chosen_gaps, find_mode, prior_variance
+from ethogram.inference.choices.predictions import band_ends, parameters_of, theta_chains
 from ethogram.inference.convergence import grouped_draws, warn_of_convergence
 from ethogram.models.arguments import is_concrete
 from ethogram.models.choices.choice_problem import ChoiceProblem
 from ethogram.models.choices.decisions import Decisions, weights_of
 from ethogram.models.choices.noisy_mdp import NoisyMDP
-from ethogram.models.choices.probit_choice import ProbitChoice
 from ethogram.models.printing import printed_as, short_repr
 
 __all__ = ["ChoiceSummary", "Mode", "find_choice_mode", "named_parts", "summarize_choices"]
@@ -51,7 +50,10 @@ class Mode(NamedTuple):
 
 
 def find_choice_mode(model: NoisyMDP, data: Decisions | ChoiceProblem) -> Mode:
-    """The posterior mode, by Newton's method with step halving on the log posterior, which is concave.
+    """The posterior mode, by Newton's method with step halving on the log posterior.
+
+    It is concave where the noise is normal or Gumbel; in Student noise, or with lapses, the search has two starts, and
+    the mode may not be the highest.
 
     Parameters
     ----------
@@ -61,17 +63,21 @@ def find_choice_mode(model: NoisyMDP, data: Decisions | ChoiceProblem) -> Mode:
     Raises
     ------
     ValueError
-        As the model's `check`; if kappa has a prior, or decisions have subjects: joint modes with a variance are
-        degenerate.
+        As the model's `check`; if kappa or lapse has a prior, or decisions have subjects: joint modes with a variance
+        are degenerate.
     RuntimeError
         If Newton's method does not converge in 100 steps.
     """
     problem = model.check(data)
     data = problem.data
-    if isinstance(model.kappa, dist.Distribution) or data.subject is not None:
+    if (
+        isinstance(model.kappa, dist.Distribution)
+        or data.subject is not None
+        or len(model.needed_sites()) > 1
+    ):
         raise ValueError(
-            "the posterior mode is implemented for theta alone: pass a number for kappa, and drop subject from "
-            "the decisions"
+            "the posterior mode is implemented for theta alone: pass numbers for kappa and lapse, and drop subject "
+            "from the decisions"
         )
     if not is_concrete(data.features, data.legal, data.choice):
         raise TypeError("data are traced: pass concrete arrays")
@@ -101,8 +107,10 @@ class ChoiceSummary(NamedTuple):
     separated : a direction of the values that no choice contradicts, in words; None where the choices overlap, and
         the likelihood has a maximum.
     evaluated_at : ``"maximum"`` of the likelihood, whatever the prior; ``"posterior mode"``, of separated choices;
-        ``"posterior mean"``, of separated choices where kappa has a prior, and with subjects. The likelihood and R2 at
-        the last two are below their maxima, and AIC is above its minimum.
+        ``"posterior mean"``, of separated choices where kappa has a prior, and with subjects. Likelihoods of Student
+        noise and lapses may have no maximum: at the posterior mode, or the mean where lapse has a prior. The likelihood
+        and R2 at the last two are below their maxima, and AIC is above its minimum.
+    noise : of the utilities, in words.
     """
 
     names: list[str]
@@ -121,6 +129,7 @@ class ChoiceSummary(NamedTuple):
     num_parameters: int
     separated: str | None
     evaluated_at: str
+    noise: str = ""
 
     def __str__(self) -> str:
         import pandas
@@ -130,7 +139,7 @@ class ChoiceSummary(NamedTuple):
         lines = [table.to_string(float_format="{:.4g}".format, na_rep="-")]
         lines.append(
             f"{self.probability:.0%} credible intervals; {self.num_decisions:g} decisions, "
-            f"{self.num_parameters} parameters"
+            f"{self.num_parameters} parameters, {self.noise}"
         )
         place = "its maximum" if self.evaluated_at == "maximum" else f"the {self.evaluated_at}"
         lines.append(
@@ -180,15 +189,19 @@ def summarize_choices(
     weight = weights_of(data, known=True)
     null = -float(weight @ np.log(np.asarray(data.legal).sum(-1)))
     separated = model.separation(problem)
-    if data.subject is not None or (separated and isinstance(model.kappa, dist.Distribution)):
-        place, score = "posterior mean", _log_likelihood(model, theta.mean(0), problem)
-    elif separated:
+    noise, sampled = model.choice_noise(), parameters_of(model, draws, problem)
+    no_mode = isinstance(model.kappa, dist.Distribution) or len(sampled) > 1
+    without_maximum = separated or not noise.log_concave
+    if data.subject is not None or (without_maximum and no_mode):
+        means = {name: np.asarray(site, float).mean(0) for name, site in sampled.items()}
+        place, score = "posterior mean", _log_likelihood(model, means, problem)
+    elif without_maximum:
         place, score = "posterior mode", find_choice_mode(model, problem).log_likelihood
     else:
         own = np.inf if model.rewards == "own" else model.action_rewards
         flat_prior = dataclasses.replace(model, kappa=np.inf, action_rewards=own)
         place, score = "maximum", find_choice_mode(flat_prior, problem).log_likelihood
-    size = theta[0].size
+    size = theta[0].size + len(sampled) - 1
     return ChoiceSummary(
         names,
         flat.mean(0),
@@ -206,15 +219,15 @@ def summarize_choices(
         size,
         separated,
         place,
+        noise.in_words(),
     )
 
 
-def _log_likelihood(model: NoisyMDP, theta: np.ndarray, problem: ChoiceProblem) -> float:
+def _log_likelihood(model: NoisyMDP, parameters: dict[str, np.ndarray], problem: ChoiceProblem) -> float:
     data = problem.data
     weight = weights_of(data, known=True)
     with jax.enable_x64(True):
-        chosen = ProbitChoice(model.utilities(theta, problem), data.legal)
-        each = np.asarray(chosen.log_prob(np.maximum(data.choice, 0)))
+        each = np.asarray(model.likelihood(parameters, problem).log_prob(np.maximum(data.choice, 0)))
     return float(np.where(weight > 0, weight * each, 0).sum())
 
 
@@ -235,6 +248,8 @@ def named_parts(
         parts = {f"{site}_loc": part for site, part in model.parts(loc, data).items()}
     if "kappa" in sites:
         parts["kappa"] = np.asarray(sites["kappa"], float).reshape(*lead, *model.shape_of_kappa(data))
+    if "lapse" in model.needed_sites() and "lapse" in sites:
+        parts["lapse"] = np.asarray(sites["lapse"], float).reshape(lead)
     parts |= {site: np.asarray(part) for site, part in model.parts(chains, data).items()}
     layout, coords = model.site_layout(data)
     for site, part in parts.items():

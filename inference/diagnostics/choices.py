@@ -148,7 +148,8 @@ def _calibration(data: Predicted) -> Iterator[Finding]:
             "calibration",
             Level.CAUTION,
             f"Clear choices are {surer} certain, beside the others, than the noise of the model says.{said}",
-            "Look for lapses, noise with heavier tails, subjects that differ, and features that enter in another form.",
+            'Look for lapses (lapse=Beta(1, 19)), noise with heavier tails (noise="student"), subjects that differ, and '
+            "features that enter in another form.",
             float(np.log(size)),
         )
 
@@ -166,7 +167,8 @@ def _lapses(data: Predicted) -> Iterator[Finding]:
         Level.WARNING,
         f"{seen:g} of {total:g} choices ({100 * seen / total:.2g} %) are of options with a probability below {TINY}, "
         f"where {expected:.2g} are expected; the first are decisions {first}.",
-        "Look at them for errors in the table; where there are none, choices have lapses or noise with heavier tails.",
+        "Look at them for errors in the table; where there are none, choices have lapses (lapse=Beta(1, 19)) or noise "
+        'with heavier tails (noise="student").',
         float(np.log(seen / max(expected, 1))),
     )
 

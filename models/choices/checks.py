@@ -20,7 +20,7 @@ __all__ = [
     "read_indices",
     "read_named",
     "read_positions",
-    "require_positive_prior",
+    "require_prior",
 ]
 
 KINDS = {
@@ -84,18 +84,27 @@ def _check_options(features: np.ndarray, legal: np.ndarray, choice: np.ndarray) 
     require_representable("features", np.where(legal[..., None], features, 0))
 
 
-def require_positive_prior(name: str, prior: dist.Distribution) -> None:
-    """Raise ValueError unless a distribution is univariate, on the positive reals."""
+def require_prior(name: str, prior: dist.Distribution, most: float = np.inf) -> None:
+    """Raise ValueError unless a distribution is univariate, on the positive reals up to `most`."""
     if prior.batch_shape or prior.event_shape:
         raise ValueError(
             f"{name} has a prior with batch shape {prior.batch_shape} and event shape {prior.event_shape}: pass a "
             "univariate distribution"
         )
-    support, least = prior.support, getattr(prior.support, "lower_bound", None)
-    if least is None or support.is_discrete or (is_concrete(least) and not np.all(np.asarray(least) >= 0)):
-        raise ValueError(
-            f"{name} has a prior with support {support}: pass a distribution on the positive reals, such as HalfNormal"
+    support = prior.support
+    least, largest = (getattr(support, f"{end}_bound", None) for end in ("lower", "upper"))
+    fine = least is not None and (largest is not None or np.isinf(most)) and not support.is_discrete
+    if fine and is_concrete(least, largest):
+        fine = bool(np.all(np.asarray(least) >= 0)) and (
+            np.isinf(most) or bool(np.all(np.asarray(largest) <= most))
         )
+    if not fine:
+        where = (
+            "the positive reals, such as HalfNormal"
+            if np.isinf(most)
+            else f"[0, {most}], such as Beta(1, 19)"
+        )
+        raise ValueError(f"{name} has a prior with support {support}: pass a distribution on {where}")
 
 
 def read_floats(name: str, values: Any) -> np.ndarray:

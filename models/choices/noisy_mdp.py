@@ -1,4 +1,4 @@
-r"""The noisy Markov decision process: a Bayesian multinomial probit of the values of an agent.
+r"""The noisy Markov decision process: a Bayesian multinomial probit, or logit, of the values of an agent.
 
 .. math:: v \sim N(0, \kappa\,\cdot), \qquad a_t = \arg\max_{j\ \mathrm{legal}} (R_t v)_j + \epsilon_{tj}, \quad
           \epsilon_{tj} \sim N(0, 1)
@@ -9,7 +9,7 @@ with simulation", section 6.2.
 
 Rows of :math:`R_t` are transition probabilities, or expected features of the next state. The unit noise variance fixes
 the scale of the values; the prior fixes their level (``kind="tabular"``: they sum to zero), since adding a constant to
-all states changes no choice.
+all states changes no choice. The noise may also be Gumbel (conditional logit) or Student t, with or without lapses.
 
 Singh, Chopin and Whiteley, "Bayesian learning of noisy Markov decision processes": the model is eq. 3-7 and 16, rewards
 of actions 4.1.1, features 4.1.2, legal actions 4.1.3. Errata: with rewards of actions the expected values carry the
@@ -18,7 +18,6 @@ discount (4.1.1); the flat prior gives a proper posterior only where choices ove
 
 from __future__ import annotations
 
-import functools
 import math
 from typing import Any, ClassVar, NamedTuple
 
@@ -29,7 +28,6 @@ import numpyro
 import numpyro.distributions as dist
 from jaxtyping import Array, Bool, Float
 from numpyro.handlers import block, mask, scale, seed, substitute, trace
-from scipy.linalg import helmert
 
 from ethogram.models.arguments import (
     is_concrete,
@@ -39,37 +37,27 @@ from ethogram.models.arguments import (
     require_reals,
     warn_user,
 )
-from ethogram.models.choices.checks import namespace, require_positive_prior
-from ethogram.models.choices.choice_problem import ChoiceProblem, information, near_zero, utilities_of
+from ethogram.models.choices.checks import namespace, require_prior
+from ethogram.models.choices.choice_distribution import ChoiceDistribution, ChoiceNoise
+from ethogram.models.choices.choice_problem import ChoiceProblem, near_zero, utilities_of
 from ethogram.models.choices.decisions import Decisions, HostOrDevice, check_decisions, weights_of
-from ethogram.models.choices.probit_choice import ProbitChoice
+from ethogram.models.choices.noises import make_noise, read_noise
 from ethogram.models.choices.separation import Separation, find_separation
+from ethogram.models.choices.value_priors import (
+    FlatPrior,
+    is_flat,
+    normal_prior,
+    outweighed,
+    sampled_in_units,
+    sum_zero,
+)
 from ethogram.models.conjugate_model import Entries, Exportable
 from ethogram.models.model_object import model_object, static_field
 from ethogram.models.printing import few_names, short_repr
 
-__all__ = ["FlatPrior", "NoisyMDP", "SimulatedChoices"]
+__all__ = ["Logit", "NoisyMDP", "Probit", "SimulatedChoices"]
 
 KINDS = ("tabular", "features")
-
-LEAST_INFORMATION, LEAST_EFFECT = 9.0, 0.3
-"""Of a feature that the prior does not outweigh: information over the prior precision, and prior standard deviation of
-its effect on a utility.
-
-Where both are below, the mode of a coefficient of .7 per standard deviation was 15 to 100 % nearer zero than with the
-column standardised (kappa 25, 3 options, 30 to 800 decisions), else at most 26 %. Standardised columns have about 4.
-"""
-
-
-class FlatPrior(dist.ImproperUniform):
-    """The improper flat prior of values: it has a density, and cannot be sampled."""
-
-    def sample(self, key: Any, sample_shape: tuple[int, ...] = ()) -> Any:
-        """Raises NotImplementedError, as numpyro's initialisation strategies expect."""
-        raise NotImplementedError(
-            "kappa is infinite, and a flat prior cannot be sampled: pass a finite kappa, or values, such as posterior "
-            "samples in Predictive(model, samples)"
-        )
 
 
 @short_repr
@@ -82,13 +70,14 @@ class SimulatedChoices(NamedTuple):
 
 @model_object
 class NoisyMDP(Exportable):
-    """Bayesian multinomial probit of an agent's choices; a numpyro model.
+    """Bayesian multinomial probit, or logit, of an agent's choices; a numpyro model.
 
     Sites: ``theta (parameter,)``, the values in an orthonormal basis; ``kappa`` where it has a prior; deterministic
     ``v`` (one value per state, or one weight per feature) and ``action_rewards``; ``choice`` in the plate ``decision``.
     With subjects, ``theta (subject, parameter)`` is in the plate ``subject`` around ``loc (parameter,)``, with
     deterministic ``v_loc`` and ``action_rewards_loc``; to pool subjects, drop ``subject`` from the decisions. Subjects'
-    weights of features have ``kappa (coefficient,)``, one variance per feature, and one for the rewards of actions.
+    weights of features have ``kappa (coefficient,)``, one variance per feature, and one for the rewards of actions. A
+    lapse probability that has a prior is the site ``lapse``, one for all decisions.
 
     Weights multiply the likelihood of a decision in the posterior; pointwise log likelihoods are unweighted.
 
@@ -103,12 +92,18 @@ class NoisyMDP(Exportable):
         constants); a number is their prior variance.
     loc_kappa : prior variance of ``loc``, the mean of the subjects' values: a finite positive number.
     beta : discount of the expected values beside rewards of actions; None for 1.
+    noise : of the utilities: ``"normal"`` (multinomial probit), ``"gumbel"`` (conditional logit), or ``"student"``,
+        multivariate t with one scale per decision. Coefficients of different noises have different scales.
+    nu : degrees of freedom of Student noise, at least 1; None for 4.
+    lapse : probability at which a choice is made at random among the legal options: a number in [0, 1), or a
+        univariate numpyro distribution on [0, 1], such as ``Beta(1, 19)``; None for no lapses.
 
     Raises
     ------
     TypeError, ValueError
-        If a variance is not positive, its prior is not univariate on the positive reals, `kind` is unknown, or beta
-        is not in (0, 1].
+        If a variance is not positive, its prior is not univariate on the positive reals, `kind` or `noise` is
+        unknown, beta is not in (0, 1], `nu` is below 1 or without Student noise, `lapse` is no probability; or if kappa
+        is infinite with Student noise or lapses, whose likelihood does not vanish far out.
 
     Examples
     --------
@@ -127,6 +122,9 @@ class NoisyMDP(Exportable):
     action_rewards: Any = False
     beta: Any = None
     loc_kappa: Any = 25.0
+    noise: str = static_field(default="normal")
+    nu: Any = None
+    lapse: Any = None
     flat: bool = static_field(default=False, init=False)
     rewards: str = static_field(default="none", init=False)
 
@@ -145,10 +143,10 @@ class NoisyMDP(Exportable):
                     raise ValueError(
                         f"{name} must be a positive number, infinity or a distribution, not {value!r}"
                     )
-        if isinstance(self.loc_kappa, dist.Distribution) or _is_flat(self.loc_kappa):
+        if isinstance(self.loc_kappa, dist.Distribution) or is_flat(self.loc_kappa):
             raise ValueError(f"loc_kappa must be a finite positive number, not {self.loc_kappa!r}")
         if isinstance(self.kappa, dist.Distribution):
-            require_positive_prior("kappa", self.kappa)
+            require_prior("kappa", self.kappa)
         if isinstance(own, dist.Distribution):
             raise TypeError(
                 "action_rewards is a distribution: pass True, to share the variance kappa, or a number"
@@ -157,11 +155,14 @@ class NoisyMDP(Exportable):
             require_reals("beta", self.beta)
             if np.ndim(self.beta) or (is_concrete(self.beta) and not 0 < np.asarray(self.beta) <= 1):
                 raise ValueError(f"beta must be a number in (0, 1], not {self.beta!r}")
-        flat = _is_flat(self.kappa)
-        if own is not None and _is_flat(own) != flat:
+        flat = is_flat(self.kappa)
+        if own is not None and is_flat(own) != flat:
             raise ValueError(
                 f"kappa is {self.kappa!r}, action_rewards {own!r}: make both finite, or both infinite"
             )
+        nu, lapse = read_noise(self.noise, self.nu, self.lapse, flat)
+        object.__setattr__(self, "nu", nu)
+        object.__setattr__(self, "lapse", lapse)
         object.__setattr__(self, "flat", flat)
         object.__setattr__(self, "rewards", rewards)
 
@@ -185,20 +186,21 @@ class NoisyMDP(Exportable):
             shape = self.shape_of_kappa(data)
             kappa = numpyro.sample("kappa", kappa.expand(shape).to_event(len(shape)) if shape else kappa)
         if data.subject is None:
-            theta = _sampled("theta", self._prior(0.0, kappa, data), problem.unit)
+            theta = sampled_in_units("theta", self._prior(0.0, kappa, data), problem.unit)
         else:
-            prior = _normal(0.0, np.array([sum(self.sizes(data))]), self.loc_kappa)
-            loc = _sampled("loc", prior, problem.unit)
+            prior = normal_prior(0.0, np.array([sum(self.sizes(data))]), self.loc_kappa)
+            loc = sampled_in_units("loc", prior, problem.unit)
             for name, value in self.parts(loc, data).items():
                 numpyro.deterministic(f"{name}_loc", value)
             with numpyro.plate("subject", data.num_subjects):
                 theta = numpyro.sample("theta", self._prior(loc, kappa, data))
         for name, value in self.parts(theta, data).items():
             numpyro.deterministic(name, value)
-        offered, offers = (
-            self.likelihood({"theta": theta}, problem),
-            numpyro.plate("decision", data.num_decisions),
-        )
+        parameters = {"theta": theta}
+        if isinstance(self.lapse, dist.Distribution):
+            parameters["lapse"] = numpyro.sample("lapse", self.lapse)
+        offered = self.likelihood(parameters, problem)
+        offers = numpyro.plate("decision", data.num_decisions)
         if not condition:
             with offers:
                 numpyro.sample("choice", offered)
@@ -214,13 +216,18 @@ class NoisyMDP(Exportable):
         problem = self.check(data, condition=False)
         return Entries(problem.data.choice, problem.without_names(), unit="decision")
 
-    def likelihood(self, parameters: dict[str, Any], batch: ChoiceProblem) -> ProbitChoice:
-        """Distribution of the choices at ``theta``, whatever the weights of the decisions."""
-        return ProbitChoice(utilities_of(parameters["theta"], batch), batch.data.legal)
+    def likelihood(self, parameters: dict[str, Any], batch: ChoiceProblem) -> ChoiceDistribution:
+        """Distribution of the choices at ``theta`` (and ``lapse``), whatever the weights of the decisions."""
+        utilities = utilities_of(parameters["theta"], batch)
+        return ChoiceDistribution(utilities, batch.data.legal, self.choice_noise(parameters))
+
+    def choice_noise(self, parameters: dict[str, Any] | None = None) -> ChoiceNoise:
+        """The noise of utilities, with the parameters that have priors at these values."""
+        return make_noise(self.noise, self.nu, (parameters or {}).get("lapse", self.lapse))
 
     def needed_sites(self) -> tuple[str, ...]:
-        """Theta, of which all other values are functions."""
-        return ("theta",)
+        """Theta, of which all other values are functions, and the lapse probability where it has a prior."""
+        return ("theta", "lapse") if isinstance(self.lapse, dist.Distribution) else ("theta",)
 
     def informative_steps(self, data: Decisions) -> Bool[np.ndarray, "decision"]:
         """Which decisions have a known choice and a weight."""
@@ -236,7 +243,8 @@ class NoisyMDP(Exportable):
         key : a typed key.
         decisions : choice sets, and subjects; their choices and weights are ignored.
         parameters : by site, ``theta (parameter,)``, or ``(subject, parameter)``; or ``v`` and, in a model with them,
-            ``action_rewards``, which are centred where they sum to zero. Sampled from the prior where None.
+            ``action_rewards``, which are centred where they sum to zero; ``lapse``, where it has a prior. Sampled from
+            the prior where None.
 
         Returns
         -------
@@ -254,13 +262,16 @@ class NoisyMDP(Exportable):
         require_key(key)
         problem = self.check(decisions, condition=False)
         data = problem.data
-        given = {} if parameters is None else {"theta": self._theta(parameters, data)}
+        values = dict(parameters or {})
+        given = {"lapse": values.pop("lapse")} if "lapse" in self.needed_sites() and "lapse" in values else {}
+        given |= {} if parameters is None else {"theta": self._theta(values, data)}
         if self.flat and not given:
             raise ValueError("kappa is infinite, and a flat prior cannot be sampled: pass parameters")
         drawn = _drawn(self, key, given, problem.without_names())
         chosen = data._replace(choice=np.asarray(drawn.pop("choice")))
         # Parameters that were passed do not come from the variance and mean sampled beside them.
-        parameters = {**given, **self.parts(given["theta"], data)} if given else drawn
+        kept = {name: drawn[name] for name in self.needed_sites()}
+        parameters = {**kept, **self.parts(kept["theta"], data)} if given else drawn
         return SimulatedChoices(chosen, parameters)
 
     def _theta(self, parameters: dict[str, Any], data: Decisions) -> Array:
@@ -277,7 +288,7 @@ class NoisyMDP(Exportable):
             if value.shape != (*subjects, size):
                 raise ValueError(f"parameters[{name!r}] has shape {value.shape}, not {(*subjects, size)}")
             summing = name == "action_rewards" or (name == "v" and self.kind == "tabular")
-            found.append(value @ _sum_zero(size).astype(value.dtype) if summing else value)
+            found.append(value @ sum_zero(size).astype(value.dtype) if summing else value)
         return jnp.concatenate(found, axis=-1)
 
     def utilities(
@@ -344,19 +355,11 @@ class NoisyMDP(Exportable):
         name, variance = ("loc_kappa", self.loc_kappa) if several else ("kappa", self.kappa)
         if self.kind == "tabular" or self.flat or isinstance(variance, dist.Distribution):
             return
-        each = information(problem)[:, : problem.data.features.shape[-1]]
-        told, prior = each.sum(0), math.sqrt(variance)
-        deviation = np.sqrt(told / np.maximum(weights_of(problem.data, known=True) @ (each > 0), 1))
-        weak = (told > 0) & (told * variance < LEAST_INFORMATION) & (prior * deviation < LEAST_EFFECT)
-        if weak.any():
-            names: Any = problem.data.metadata.feature_names or range(len(weak))
-            listed = ", ".join(
-                f"{names[i]} (standard deviation {deviation[i]:.2g})" for i in np.flatnonzero(weak)
-            )
+        if listed := outweighed(problem, variance):
             warn_user(
                 f"the prior outweighs the data on features that hardly differ between options: {listed}; the prior's "
-                f"standard deviation of a coefficient, {prior:.3g}, leaves them little effect on utilities; scale such "
-                f"columns to a standard deviation near 1, or pass a larger {name}"
+                f"standard deviation of a coefficient, {math.sqrt(variance):.3g}, leaves them little effect on "
+                f"utilities; scale such columns to a standard deviation near 1, or pass a larger {name}"
             )
 
     def design(self, data: Decisions) -> Float[HostOrDevice, "decision option parameter"]:
@@ -364,10 +367,10 @@ class NoisyMDP(Exportable):
         xp = namespace(data.features, self.beta)
         features = data.features if self.beta is None else data.features * self.beta
         if self.kind == "tabular":
-            features = features @ _sum_zero(features.shape[-1]).astype(features.dtype)
+            features = features @ sum_zero(features.shape[-1]).astype(features.dtype)
         if self.rewards == "none":
             return features
-        own = _sum_zero(features.shape[1]).astype(features.dtype)
+        own = sum_zero(features.shape[1]).astype(features.dtype)
         return xp.concatenate([features, xp.broadcast_to(own, (*features.shape[:2], own.shape[1]))], axis=-1)
 
     def parts(self, theta: Any, data: Decisions) -> dict[str, Any]:
@@ -375,14 +378,16 @@ class NoisyMDP(Exportable):
         split, own = self.sizes(data)
         parts = {"v": theta[..., :split]}
         if self.kind == "tabular":
-            parts["v"] = parts["v"] @ _sum_zero(split + 1).T.astype(theta.dtype)
+            parts["v"] = parts["v"] @ sum_zero(split + 1).T.astype(theta.dtype)
         if self.rewards != "none":
-            parts["action_rewards"] = theta[..., split:] @ _sum_zero(own + 1).T.astype(theta.dtype)
+            parts["action_rewards"] = theta[..., split:] @ sum_zero(own + 1).T.astype(theta.dtype)
         return parts
 
     def with_parts(self, sites: dict[str, Any], data: Decisions) -> dict[str, Any]:
         """Sampled sites (..., parameter) with the deterministic ones, those of the population first."""
-        found: dict[str, Any] = {name: site for name, site in sites.items() if name in ("loc", "kappa")}
+        found: dict[str, Any] = {
+            name: site for name, site in sites.items() if name in ("loc", "kappa", "lapse")
+        }
         if "loc" in sites:
             found |= {f"{name}_loc": part for name, part in self.parts(sites["loc"], data).items()}
         return {**found, "theta": sites["theta"], **self.parts(sites["theta"], data)}
@@ -431,7 +436,7 @@ class NoisyMDP(Exportable):
     def _prior(self, loc: Any, kappa: Any, data: Decisions) -> dist.Distribution:
         if self.flat:
             return FlatPrior(dist.constraints.real_vector, (), (sum(self.sizes(data)),))
-        return _normal(loc, *self.variances(kappa, data))
+        return normal_prior(loc, *self.variances(kappa, data))
 
     def separation(self, data: Decisions | ChoiceProblem) -> str | None:
         """A direction of the values that no choice contradicts, in words; None where the choices overlap.
@@ -468,30 +473,11 @@ def _drawn(model: NoisyMDP, key: Array, given: dict[str, Any], problem: ChoicePr
     return {name: site["value"] for name, site in sites.items() if site["type"] != "plate"}
 
 
-def _normal(loc: Any, counts: np.ndarray, *variances: Any) -> dist.Distribution:
-    """Independent normals with these variances, each so many times."""
-    xp = namespace(*variances)
-    each = [xp.full(count, variance, float) for count, variance in zip(counts, variances, strict=True)]
-    scales = xp.sqrt(xp.concatenate(each))
-    means = loc if np.ndim(loc) else np.full(scales.shape, loc, scales.dtype)
-    return dist.Normal(means, scales, validate_args=False).to_event(1)
+def Probit(kappa: Any = 25.0, **fields: Any) -> NoisyMDP:
+    """A :class:`NoisyMDP` of kind ``"features"`` with normal noise: the multinomial probit; other fields by name."""
+    return NoisyMDP(kappa, "features", **fields)
 
 
-def _sampled(name: str, prior: Any, unit: Any) -> Any:
-    """A site of this prior, or where there are units the site in these, and the product as deterministic."""
-    if unit is None:
-        return numpyro.sample(name, prior)
-    if not isinstance(prior, FlatPrior):
-        each = prior.base_dist
-        prior = dist.Normal(each.loc / unit, each.scale / unit, validate_args=False).to_event(1)
-    return numpyro.deterministic(name, unit * numpyro.sample(f"{name}_scaled", prior))
-
-
-def _is_flat(variance: Any) -> bool:
-    return not isinstance(variance, dist.Distribution) and is_concrete(variance) and bool(np.isinf(variance))
-
-
-@functools.lru_cache(maxsize=32)
-def _sum_zero(count: int) -> np.ndarray:
-    """Orthonormal basis (count, count - 1) of the vectors that sum to zero."""
-    return helmert(count).T if count > 1 else np.zeros((1, 0))
+def Logit(kappa: Any = 25.0, **fields: Any) -> NoisyMDP:
+    """A :class:`NoisyMDP` of kind ``"features"`` with Gumbel noise: the conditional logit; other fields by name."""
+    return NoisyMDP(kappa, "features", noise="gumbel", **fields)

@@ -12,23 +12,24 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any, ClassVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpyro.distributions as dist
 from jax import lax
-from jaxtyping import Array, Float, Int
+from jax.scipy.special import logsumexp
+from jaxtyping import Array
 from numpy.polynomial import Chebyshev, Polynomial
-from numpyro.distributions import constraints
 from scipy.special import erfcx
 
-from ethogram.models.arguments import common_batch, is_concrete, read_part, require, require_integer
-from ethogram.models.choices.checks import namespace
+from ethogram.models.arguments import require_integer
+from ethogram.models.choices.choice_distribution import ChoiceDistribution, ChoiceNoise
+from ethogram.models.model_object import model_object, static_field
 
 __all__ = [
     "OFFSETS",
+    "NormalNoise",
     "ProbitChoice",
     "above_hazard",
     "hazard",
@@ -56,7 +57,52 @@ _CENTRE, _TERMS = 3.5, {np.dtype(np.float32): 11, np.dtype(np.float64): 22}
 """Of the series of hazards, whose errors are those of rounding."""
 
 
-class ProbitChoice(dist.Distribution):
+@model_object
+class NormalNoise(ChoiceNoise):
+    """Independent standard normal errors; `num_nodes` of None are 16 in single and 32 in double precision."""
+
+    num_nodes: int | None = static_field(default=None)
+
+    def log_probability(self, gaps: Array, others: Array, num_nodes: int | None = None) -> Array:
+        """Log probability (...), by nodes at the mode of the integrand."""
+        return log_probability(gaps, others, num_nodes or self.num_nodes or NODES[gaps.dtype])
+
+    def probabilities(self, utilities: Array, legal: Array) -> Array:
+        """Probability of every option (..., option), by one quadrature rule for all."""
+        return option_probabilities(utilities, legal)
+
+    def perturbed(self, key: Array, utilities: Array) -> Array:
+        """Utilities with an error each."""
+        return utilities + jax.random.normal(key, utilities.shape, utilities.dtype)
+
+    def in_words(self) -> str:
+        """What a summary calls it."""
+        return "normal noise (probit)"
+
+    def placed(self, gaps: Array, others: Array, num_nodes: int) -> tuple[Array, Array]:
+        """Nodes (node, ...) and logs of their weights."""
+        return placed_nodes(winner_mode(gaps, others), num_nodes)
+
+    def on_nodes(self, gaps: Array, others: Array, nodes: tuple[Array, Array], near: bool) -> Array:
+        """Log probability (...) by these nodes; those of products that underflow all the same are ``-inf``."""
+        x, log_weights = nodes
+        if len(gaps) < 2:
+            return log_probability(gaps, others, len(x))  # in closed form
+        if near:  # a product: half the time of sums of logarithms
+            below = jnp.exp(log_weights)
+            for gap, there in zip(gaps, others, strict=True):
+                below *= jnp.where(there, 0.5 * jax.scipy.special.erfc(-_ROOT_HALF * (x + gap)), 1)
+            return jnp.log(jnp.sum(below, axis=0))
+
+        def of_option(terms, option):
+            gap, there = option
+            return terms + jnp.where(there, log_ndtr(jnp.where(there, x + gap, 0)), 0), None
+
+        unroll = len(gaps) <= WRITTEN_OUT
+        return logsumexp(lax.scan(of_option, log_weights, (gaps, others), unroll=unroll)[0], axis=0)
+
+
+class ProbitChoice(ChoiceDistribution):
     r"""The index of the option with the largest utility, each with a standard normal error of its own.
 
     A batch entry is a decision, the value is the chosen option. ``log_prob`` has derivatives of every order in the
@@ -71,8 +117,8 @@ class ProbitChoice(dist.Distribution):
     Raises
     ------
     TypeError, ValueError
-        If a decision has no legal option, or a legal option has a utility that is not finite (the message names the
-        decision); if shapes do not broadcast, or `num_nodes` is not a positive integer.
+        As :class:`~ethogram.models.choices.choice_distribution.ChoiceDistribution`; if `num_nodes` is not a positive
+        integer.
 
     Examples
     --------
@@ -82,10 +128,6 @@ class ProbitChoice(dist.Distribution):
     [0.237, 0.756, 0.007]
     """
 
-    arg_constraints: ClassVar[dict] = {"utilities": constraints.real_vector}
-    pytree_data_fields = ("utilities", "legal")
-    pytree_aux_fields = ("num_nodes",)
-
     def __init__(
         self,
         utilities: Any,
@@ -94,89 +136,9 @@ class ProbitChoice(dist.Distribution):
         num_nodes: Any = None,
         validate_args: bool | None = None,
     ):
-        utilities = read_part("utilities", utilities, "biuf", "give numbers")
-        legal = read_part("legal", legal, "biuf", "give booleans (..., option)")
-        xp = namespace(utilities, legal)
-        if not np.ndim(utilities) or utilities.shape[-1] < 1:
-            raise ValueError(
-                f"utilities has shape {np.shape(utilities)}: pass (..., option), with at least one option"
-            )
-        dtype = jax.dtypes.canonicalize_dtype(jnp.promote_types(utilities.dtype, jnp.float32))
-        mask = np.ones(utilities.shape, bool) if legal is None else xp.array(legal)
-        if mask.dtype != bool or mask.shape[-1:] != utilities.shape[-1:]:
-            raise ValueError(
-                f"legal is {mask.dtype} {mask.shape}: pass booleans (..., {utilities.shape[-1]}), one per option"
-            )
         if num_nodes is not None:
             require_integer("num_nodes", num_nodes, 1)
-        came = f"utilities has shape {utilities.shape}, legal {mask.shape}"
-        shape = common_batch(came, utilities.shape, mask.shape)
-        if is_concrete(utilities, mask):
-            given, allowed = np.broadcast_to(utilities, shape), np.broadcast_to(mask, shape)
-            require(allowed.any(-1), "legal", allowed, "has no legal option", "drop such decisions")
-            wrong = allowed & ~np.isfinite(given)
-            require(~wrong, "utilities", given, ": pass finite utilities of legal options")
-        self.legal = xp.broadcast_to(mask, shape)
-        self.utilities = xp.where(mask, utilities, 0).astype(dtype)
-        self.num_nodes = num_nodes
-        super().__init__(shape[:-1], (), validate_args=bool(validate_args))  # they are checked above
-
-    @property
-    def support(self):
-        """Indices of the options."""
-        return constraints.integer_interval(0, self.utilities.shape[-1] - 1)
-
-    @jax.jit
-    def log_prob(self, value: Any) -> Float[Array, "..."]:
-        """Log probability of the chosen options (...); ``-inf`` where one is not legal, or out of range."""
-        value = jnp.asarray(value)
-        batch, size = jnp.broadcast_shapes(self.batch_shape, value.shape), self.utilities.shape[-1]
-        utilities, legal = (
-            jnp.moveaxis(jnp.broadcast_to(x, (*batch, size)), -1, 0) for x in (self.utilities, self.legal)
-        )
-        # By selection: gathers, and the scatters of their gradients, take longer than the quadrature.
-        options = np.arange(size).reshape(-1, *[1] * len(batch))
-        chosen, before = options == value, options[:-1] < value
-        allowed = jnp.any(chosen & legal, axis=0)
-        others = jnp.where(before, legal[:-1], legal[1:]) & allowed
-        rest = jnp.where(before, utilities[:-1], utilities[1:])
-        gaps = jnp.where(others, jnp.sum(jnp.where(chosen, utilities, 0), axis=0) - rest, 0)
-        each = log_probability(gaps, others, self.num_nodes or NODES[utilities.dtype])
-        return jnp.where(allowed, each, -jnp.inf)
-
-    @property
-    @jax.jit
-    def logits(self) -> Float[Array, "... option"]:
-        """Normalised log probability of every option (..., option); ``-inf`` where not legal."""
-        options = jnp.arange(self.utilities.shape[-1])
-        # One option at a time: all at once would hold options squared times nodes of numbers per decision.
-        each = lax.map(lambda option: self.log_prob(jnp.broadcast_to(option, self.batch_shape)), options)
-        return jax.nn.log_softmax(jnp.moveaxis(each, 0, -1), axis=-1)
-
-    @property
-    def probs(self) -> Float[Array, "... option"]:
-        """Probability of every option (..., option), zero where not legal; sums to one.
-
-        One quadrature rule for all, with an absolute error of rounding; the exponential of ``logits`` has a relative
-        error of rounding, at a cost that is larger by the number of options.
-        """
-        return option_probabilities(self.utilities, self.legal)
-
-    @jax.jit
-    def entropy(self) -> Float[Array, "..."]:
-        """Entropy of the choice (...), in nats."""
-        logits = jnp.where(self.legal, self.logits, 0)
-        return -jnp.sum(jnp.where(self.legal, jnp.exp(logits) * logits, 0), axis=-1)
-
-    def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Int[Array, "..."]:
-        """Chosen options (*sample_shape, ...)."""
-        return self._sample(key, tuple(sample_shape))
-
-    @functools.partial(jax.jit, static_argnums=2)
-    def _sample(self, key: Array, sample_shape: tuple[int, ...]) -> Array:
-        shape = (*sample_shape, *self.utilities.shape)
-        noisy = self.utilities + jax.random.normal(key, shape, self.utilities.dtype)
-        return jnp.argmax(jnp.where(self.legal, noisy, -jnp.inf), axis=-1)
+        super().__init__(utilities, legal, NormalNoise(num_nodes), validate_args=validate_args)
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(2,))

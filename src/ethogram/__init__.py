@@ -62,7 +62,9 @@ _EXPORTS = {
     ),
     "ethogram.models.choices": (
         "Decisions",
+        "Logit",
         "NoisyMDP",
+        "Probit",
         "ProbitChoice",
     ),
     "ethogram.models.conjugate_model": ("ConjugateModel",),

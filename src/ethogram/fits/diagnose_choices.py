@@ -42,7 +42,7 @@ def of_choices(fit: Any, thorough: bool) -> Iterator[Finding]:
     count = int(np.clip(LARGE // data.legal.size, LEAST_DRAWS, DRAWS)) * (10 if thorough else 1)
     rows = np.unique(np.linspace(0, len(sites["theta"]) - 1, count).round().astype(int))
     problem = padded(model.check(data, condition=False)).without_names()
-    found = _predicted(model, sites["theta"][rows], problem)
+    found = _predicted(model, {name: sites[name][rows] for name in model.needed_sites()}, problem)
     probability, of_chosen = (np.asarray(each, float)[..., : len(known), :][..., known, :] for each in found)
     log_density = np.log(np.maximum(of_chosen[..., 0], LEAST_PROBABILITY))
     names = data.metadata.feature_names or [f"feature {at}" for at in range(data.features.shape[-1])]
@@ -92,9 +92,10 @@ def _of_folds(fit: Any) -> Iterator[Finding]:
                 drawn = laplace_choices(fit._key, model, data._replace(weight=rest))
             except (RuntimeError, ValueError):  # no mode, or the rest is separated under a flat prior
                 return
-            theta = drawn.sites["theta"][0, :: len(drawn.sites["theta"][0]) // DRAWS]
+            step = len(drawn.sites["theta"][0]) // DRAWS
+            sites = {name: drawn.sites[name][0, ::step] for name in model.needed_sites()}
             problem = padded(model.check(data, condition=False)).without_names()
-            each.insert(0, np.asarray(_predicted(model, theta, problem)[0], float)[: len(weight)])
+            each.insert(0, np.asarray(_predicted(model, sites, problem)[0], float)[: len(weight)])
         chosen = np.maximum(
             [probability[np.arange(len(choice)), choice] for probability in each], LEAST_PROBABILITY
         )
@@ -106,13 +107,13 @@ def _of_folds(fit: Any) -> Iterator[Finding]:
 
 
 @quick_jit(calls=2**11)
-def _predicted(model: Any, theta: Array, problem: Any) -> tuple[Array, Array]:
+def _predicted(model: Any, sites: dict[str, Array], problem: Any) -> tuple[Array, Array]:
     """Mean probabilities (decision, option), and those of what was chosen (draw, decision, 1)."""
-    chosen = jax.numpy.maximum(problem.data.choice, 0)[:, None]
+    chosen, theta = jax.numpy.maximum(problem.data.choice, 0)[:, None], sites["theta"]
 
-    def add(total: Array, one: Array) -> tuple[Array, Array]:
-        probs = model.likelihood({"theta": one}, problem).probs
+    def add(total: Array, one: dict[str, Array]) -> tuple[Array, Array]:
+        probs = model.likelihood(one, problem).probs
         return total + probs / len(theta), jax.numpy.take_along_axis(probs, chosen, 1)
 
     start = jax.numpy.zeros(problem.data.legal.shape, theta.dtype)
-    return jax.lax.scan(add, start, theta)
+    return jax.lax.scan(add, start, sites)

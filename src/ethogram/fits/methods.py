@@ -245,11 +245,13 @@ def _choose_of_choices(
     by_name: dict[str, Method], key: Array, model: Any, data: Any, settings: Mapping[str, Any]
 ) -> tuple[str, str, Any]:
     """Laplace's approximation where its weights have a variance; NUTS elsewhere, and where its settings are given."""
+    from ethogram.inference.choices.laplace import refusal
+
     read_settings("auto", settings, by_name["nuts"].settings)
-    foreign = [name for name in settings if name not in LAPLACE]
+    foreign, reason = [name for name in settings if name not in LAPLACE], refusal(model)
     if foreign:
         reason = f"Laplace's approximation takes no setting {', '.join(foreign)}"
-    else:
+    elif not reason:
         read_settings("laplace", settings, LAPLACE)
         with held_warnings() as notes:
             try:
@@ -386,7 +388,7 @@ def _laplace_of_choices(key: Array, model: Any, data: Any, settings: Mapping[str
 
 
 def _nuts_of_choices(key: Array, model: Any, data: Any, settings: Mapping[str, Any]) -> SampledPosterior:
-    from ethogram.inference.choices.laplace import units
+    from ethogram.inference.choices.choice_expansion import units
     from ethogram.models.choices.choice_problem import padded
 
     problem = model.check(data)
@@ -401,7 +403,8 @@ def _nuts_of_choices(key: Array, model: Any, data: Any, settings: Mapping[str, A
     ):
         unit = units(problem)
         problem = problem._replace(unit=unit)
-        if not (several or isinstance(model.kappa, Distribution)) and settings.get("adapt_mass_matrix", True):
+        alone = not (several or isinstance(model.kappa, Distribution) or len(model.needed_sites()) > 1)
+        if alone and settings.get("adapt_mass_matrix", True):
             starts, mass = _starts_of_choices(key, model, problem, kernel)
             kernel = mass | kernel
     found = _chains(key, model, padded(problem), kernel, non_centred, starts)

@@ -15,9 +15,9 @@ from scipy.special import ndtr
 from scipy.stats import chisquare, kstest, norm
 
 from ethogram.models.choices import noisy_mdp
+from ethogram.models.choices.choice_distribution import ChoiceDistribution
 from ethogram.models.choices.decisions import Decisions
 from ethogram.models.choices.noisy_mdp import NoisyMDP
-from ethogram.models.choices.probit_choice import ProbitChoice
 from ethogram.models.data.metadata import Metadata
 from ethogram.models.mdps.mdp import MDP
 
@@ -46,7 +46,7 @@ def joint(model, data, theta):
 def choice_of(sites):
     """The distribution of the choices, without mask and plate."""
     found = sites["choice"]["fn"]
-    while not isinstance(found, ProbitChoice):
+    while not isinstance(found, ChoiceDistribution):
         found = found.base_dist
     return found
 
