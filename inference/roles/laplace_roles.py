@@ -105,8 +105,13 @@ def laplace_roles(
     first = ConjugateSVI(model.without_covariates()).run(key, data, **{"num_steps": START_STEPS, **start})
     rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
     with jax.enable_x64(True):
+        sites = model.start(first.posterior.mean())
+        model = model.with_phases(sites)
         problem = Problem.of(model, data)
-        expansion, log_scales = _mode(problem, first.posterior.mean())
+        expansion, log_scales = _mode(problem, *problem.start(sites))
+        while (larger := model.with_phases(problem.at_mode(expansion))) is not model:
+            model, problem = larger, Problem.of(larger, data)
+            expansion, log_scales = _mode(problem, expansion.phi, expansion.d)
         draws = _draws(rng, problem, expansion, log_scales, num_samples)
         log_joint = problem.values(draws.phi, draws.d)
         sites = problem.sites(rng, draws.phi, draws.d, draws.log_scales)
@@ -246,11 +251,11 @@ def _decrement(
     return float(slope @ step + (slope_d * step_d).sum()) / 2
 
 
-def _mode(problem: Problem, parameters: dict[str, Any]) -> tuple[Expansion, np.ndarray]:
-    """The expansion at the mode, with the logarithms of scales at theirs."""
+def _mode(problem: Problem, phi: np.ndarray, d: np.ndarray) -> tuple[Expansion, np.ndarray]:
+    """The expansion at the mode, with the logarithms of scales at theirs, from a start."""
     from scipy.optimize import minimize
 
-    expansion = problem.expand(*problem.start(parameters))
+    expansion = problem.expand(phi, d)
     x = np.full(problem.num_scales, math.log(FIRST_SCALE))
     for _ in range(MOST_STEPS):
         expansion = find_mode(problem, expansion, x)

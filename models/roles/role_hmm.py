@@ -111,6 +111,8 @@ class RoleHMM(ConjugateModel):
         another choice. Up to 720 maps of agents to roles are summed exactly, more by a mean field.
     known_roles : whether ``data.states`` holds roles, -1 where unknown, to condition on; otherwise ``data.states`` is
         ignored.
+    dwell : how long states last: ``"geometric"``, as in every hidden Markov model, or ``"negative-binomial"``, with a
+        mean and a size of each state, which `transition`, None or `Covariates`, then says only where it is left to.
 
     Examples
     --------
@@ -127,13 +129,19 @@ class RoleHMM(ConjugateModel):
     sticky: Any = None
     exclusive: Literal["per_sequence", "per_frame"] | None = static_field(default=None)
     known_roles: bool = static_field(default=False)
+    dwell: Literal["geometric", "negative-binomial"] = static_field(default="geometric")
     zeros: Zeros = static_field(init=False, default=())
 
     def __new__(cls, *fields: Any, **named: Any) -> Any:
-        """The model, of the class that the transition asks for: `Covariates` for a `CovariateRoleHMM`."""
-        given = named["transition"] if "transition" in named else (*fields, *[None] * 4)[3]
-        asks = cls is RoleHMM and hasattr(given, "role_model")
-        return object.__new__(given.role_model() if asks else cls)
+        """The model, of the class that `dwell` or the transition ask for: `Covariates` for a `CovariateRoleHMM`."""
+        given = dict(zip((field.name for field in dataclasses.fields(RoleHMM)), fields, strict=False)) | named
+        transition, dwell = given.get("transition"), given.get("dwell", "geometric")
+        if cls is RoleHMM and not (isinstance(dwell, str) and dwell == "geometric"):
+            from ethogram.models.roles.dwell_times import DwellRoleHMM
+
+            return object.__new__(DwellRoleHMM)
+        asks = cls is RoleHMM and hasattr(transition, "role_model")
+        return object.__new__(transition.role_model() if asks else cls)
 
     @property
     def coupling(self) -> Any:
