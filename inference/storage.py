@@ -193,12 +193,17 @@ def _decode(value: Any, arrays: dict[str, np.ndarray], place: str) -> Any:
 
 
 def _object(cls: Any, given: dict[str, Any], place: str) -> Any:
-    """A named tuple of all its fields, or a model object of those that its constructor takes."""
-    names = getattr(cls, "_fields", None) or [field.name for field in dataclasses.fields(cls)]
-    if {*given} != {*names}:
+    """A named tuple of all its fields, or a model object of those that its constructor takes.
+
+    Fields with a default may be missing, in files that are older than these.
+    """
+    fields = {} if hasattr(cls, "_fields") else {field.name: field for field in dataclasses.fields(cls)}
+    names = getattr(cls, "_fields", None) or [*fields]
+    needed = {name for name in names if name not in fields or fields[name].default is dataclasses.MISSING}
+    if not needed <= {*given} <= {*names}:
         raise ValueError(f"{place} has the fields {', '.join(given)}, expected {', '.join(names)}")
-    if not hasattr(cls, "_fields"):
-        given = {field.name: given[field.name] for field in dataclasses.fields(cls) if field.init}
+    if fields:
+        given = {name: value for name, value in given.items() if fields[name].init}
     return _built(place, cls.__name__, lambda: cls(**given))
 
 

@@ -21,7 +21,7 @@ import numpyro.distributions as dist
 from jax import Array, lax
 from jaxtyping import Float
 
-from ethogram.models.arguments import is_concrete, require_integer, require_one_of
+from ethogram.models.arguments import is_concrete, require_integer, require_one_of, warn_user
 from ethogram.models.chains import phases
 from ethogram.models.chains.log_space import logsumexp
 from ethogram.models.chains.phases import DwellMarkov, Phases
@@ -31,7 +31,7 @@ from ethogram.models.quick_jit import quick_jit
 from ethogram.models.roles.covariate_roles import SPREAD, CovariateRoleHMM, by_states, log_transitions
 from ethogram.models.roles.covariates import Covariates
 
-__all__ = ["DwellRoleHMM", "NoCovariates", "log_dwell", "phases_needed", "tail_error"]
+__all__ = ["DwellRoleHMM", "NoCovariates", "phases_needed", "phases_of", "tail_error"]
 
 FEW_PHASES = 16
 """Phases at least."""
@@ -42,38 +42,37 @@ TAIL_ERROR = 2e-3
 POOR_TAIL = 0.05
 """`tail_error` from which on a fit says that its tail is geometric."""
 BEYOND = 64
-"""Dwell times, beside twice those asked for, whose probabilities are added up one by one."""
+"""Steps, beside twice the phases, after which hazards are taken to be constant."""
 FIRST_SIZE = 2.0
 """Size at which a search starts."""
 
 
-def log_dwell(mean: Any, size: Any, count: int) -> tuple[Float[Array, "state count"], Float[Array, "state count_and_1"]]:
-    """Log probabilities of dwell times 1 to `count`, and of those that last at least 1 to `count` + 1 steps.
+@quick_jit(inline=True, static_argnames="count")
+def phases_of(mean: Any, size: Any, count: int) -> Phases:
+    r"""Log potentials of `count` phases; those of the first step are of a bout that has gone on for long.
+
+    Hazards solve :math:`1 / c(d) = 1 + q(d) / c(d + 1)` with q(d) = p(d + 1) / p(d), from a far tail that is geometric. A
+    recording begins anywhere in a bout, whose phase r then has the probability P(dwell >= r) / mean.
 
     Parameters
     ----------
     mean, size : (state,), mean above 1.
     """
-    mean, size = jnp.asarray(mean)[..., None], jnp.asarray(size)[..., None]
-    log_ends = -jnp.log1p((mean - 1) / size)
-    steps = jnp.arange(1, 2 * count + BEYOND)
-    ratios = jnp.log1p((size - 1) / steps) - jnp.log1p(size / (mean - 1))
-    log_pmf = size * log_ends + jnp.concatenate([0 * log_ends, jnp.cumsum(ratios, axis=-1)], axis=-1)
-    # The far tail is taken as geometric: exact for size 1, and little mass else.
-    tail = jnp.concatenate([log_pmf[..., :-1], log_pmf[..., -1:] - log_ends], axis=-1)
-    at_least = lax.cumlogsumexp(tail, axis=tail.ndim - 1, reverse=True)
-    return log_pmf[..., :count], at_least[..., : count + 1]
+    mean, size = jnp.asarray(mean), jnp.asarray(size)
+    steps = jnp.arange(1, 2 * count + BEYOND, dtype=mean.dtype)
+    log_ratio = jnp.log1p((size[..., None] - 1) / steps) - jnp.log1p(size / (mean - 1))[..., None]
 
+    def before(after: Array, log_ratio: Array) -> tuple[Array, Array]:
+        here = jnp.logaddexp(0, log_ratio + after)
+        return here, here
 
-@quick_jit(inline=True, static_argnames="count")
-def phases_of(mean: Any, size: Any, count: int) -> Phases:
-    """Log potentials of `count` phases; those of the first step are of a bout that has gone on for long.
-
-    A recording begins anywhere in a bout, whose phase r then has the probability P(dwell >= r) / mean.
-    """
-    log_pmf, at_least = log_dwell(mean, size, count)
-    leave, stay = log_pmf - at_least[..., :-1], at_least[..., 1:] - at_least[..., :-1]
-    age = at_least[..., :-1].at[..., -1].add(-leave[..., -1])  # the last phase is its own successor
+    tail = jnp.log1p((mean - 1) / size)
+    _, waits = lax.scan(before, tail, jnp.moveaxis(log_ratio, -1, 0), reverse=True)
+    waits = jnp.moveaxis(waits, 0, -1)[..., : count + 1]  # -log c(d)
+    stay = log_ratio[..., :count] + waits[..., 1:] - waits[..., :-1]
+    leave = -waits[..., :-1]
+    age = stay @ jnp.triu(jnp.ones((count, count), stay.dtype), 1)
+    age = age.at[..., -1].add(-leave[..., -1])  # the last phase is its own successor
     return Phases(age - logsumexp(age, -1)[..., None], leave, stay)
 
 
@@ -173,7 +172,14 @@ class DwellRoleHMM(CovariateRoleHMM):
         known = sites is not None and "dwell_mean" in sites and is_concrete(*sites.values())
         mean, size = (sites["dwell_mean"], sites["dwell_size"]) if known else (expected, FIRST_SIZE)
         count = max(phases_needed(mean, size), self.num_phases)
-        return self if count == self.num_phases else changed(self, ("_chain_prior", "_prior"), num_phases=count)
+        if count == self.num_phases:
+            return self
+        if count >= MOST_PHASES and np.max(tail_error(mean, size, count)) > POOR_TAIL:
+            warn_user(
+                f"states last {np.max(mean):.0f} steps on average, and dwell times of over {count} steps are taken as "
+                "geometric: keep every tenth frame, say, so that bouts are of fewer steps"
+            )
+        return changed(self, ("_chain_prior", "_prior"), num_phases=count)
 
     @property
     def work_per_number(self) -> int:

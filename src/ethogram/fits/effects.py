@@ -65,10 +65,10 @@ def faults(fit: Any, thorough: bool) -> Iterator[Finding]:
 
 
 def refuse_forecast(fit: Any, data: Any) -> Any:
-    """Raise TypeError: predictions need covariates of steps that are not there."""
+    """Raise TypeError: predictions need covariates of steps that are not there, or how long a state has lasted."""
     raise TypeError(
-        "predictions need the covariates of the steps to come: append these steps to the data as missing frames, and "
-        "read fit.states(data)"
+        "predictions need the covariates of the steps to come, or how long states have lasted: append these steps to "
+        "the data as missing frames, and read fit.states(data)"
     )
 
 
@@ -79,6 +79,8 @@ def effects(fit: Any, probability: float) -> Any:
     model, draws = _model_and_draws(fit)
     tail = _tail(probability)
     names, columns, rows, index = fit.state_names, model.transition.encoding.names, [], []
+    if not columns:
+        raise TypeError("the model has no covariates: give RoleHMM(..., transition=ethogram.Covariates('temperature'))")
     for one, other in itertools.permutations(range(len(names)), 2):
         for column, name in enumerate(columns):
             each = draws["effect"][:, one, other, column].astype(float)
@@ -213,6 +215,4 @@ def _matrices(
     columns = model.transition.columns_of(rows)
     moved = np.einsum("nijc,pc->npij", draws["effect"].astype(float), columns)
     eta = draws["log_odds"].astype(float)[:, None] + moved
-    eta[..., np.eye(eta.shape[-1], dtype=bool)] = 0
-    weights = np.exp(eta - eta.max(-1, keepdims=True))
-    return settings, weights / weights.sum(-1, keepdims=True)
+    return settings, model.per_step(eta, draws)
