@@ -99,7 +99,9 @@ def draw_in_chunks(
 
 def flat_draws(sites: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Sites (chain, draw, ...) with chains and draws on one axis."""
-    return {name: site.reshape(site.shape[0] * site.shape[1], *site.shape[2:]) for name, site in sites.items()}
+    return {
+        name: site.reshape(site.shape[0] * site.shape[1], *site.shape[2:]) for name, site in sites.items()
+    }
 
 
 def mcmc_draws(mcmc: MCMC, model: Any, name: str = "result") -> Draws:

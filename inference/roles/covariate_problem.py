@@ -187,7 +187,9 @@ class Problem(NamedTuple):
     def _constrained(self, z: np.ndarray, rows: Any = slice(None)) -> dict[str, np.ndarray]:
         """Sites of the conjugate part at rows of coordinates (draw, coordinate)."""
         padded = np.resize(z, (-(-len(z) // TOGETHER) * TOGETHER, self.layout.conjugate))
-        return {name: np.asarray(x)[: len(z)][rows] for name, x in _constrained_draws(self.model, padded).items()}
+        return {
+            name: np.asarray(x)[: len(z)][rows] for name, x in _constrained_draws(self.model, padded).items()
+        }
 
     def sites(
         self, rng: Any, phi: np.ndarray, d: np.ndarray, log_scales: np.ndarray

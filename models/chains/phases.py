@@ -193,9 +193,7 @@ def _evidence(first: Array, leave: Array, stay: Array, log_next: Array, log_like
     steps = log_next, log_likelihood[1:]
     whole = len(log_next) // STRETCH if len(log_next) * first.size > KEPT else 0
     if whole:
-        many = jax.tree.map(
-            lambda x: x[: whole * STRETCH].reshape(whole, STRETCH, *x.shape[1:]), steps
-        )
+        many = jax.tree.map(lambda x: x[: whole * STRETCH].reshape(whole, STRETCH, *x.shape[1:]), steps)
         carry, _ = lax.scan(jax.checkpoint(lambda carry, part: lax.scan(step, carry, part)), carry, many)
     (alpha, total), _ = lax.scan(step, carry, jax.tree.map(lambda x: x[whole * STRETCH :], steps))
     return total + logsumexp(alpha.ravel(), 0)

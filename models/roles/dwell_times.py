@@ -1,12 +1,13 @@
-r"""The role HMM whose states last as they do: dwell times of a negative binomial; ``RoleHMM(dwell="negative-binomial")``.
+r"""The role HMM whose dwell times are negative binomials, made by ``RoleHMM(dwell="negative-binomial")``.
 
 .. math:: d - 1 \sim \mathrm{NB}(r_k, \mu_k - 1), \quad \ln(\mu_k - 1) \sim N(\ln(e - 1), 1.5^2), \quad
           \ln r_k \sim N(0, 1.5^2)
 
-with mean :math:`\mu_k`, size :math:`r_k` and e the `expected_dwell` (10). Size 1 is the geometric distribution of a hidden
-Markov model; above it dwell times are more regular, below it less. Where a left state goes to is a row of its own,
-:math:`P(z' = j \mid i) \propto e^{\eta_{ij}}` over the other states, with :math:`\eta_{ij} = b_{ij} + w_{ij}' u_t`, which
-covariates may move. The chain is that of :mod:`ethogram.models.chains.phases`: Langrock and Zucchini (2011).
+with mean :math:`\mu_k`, size :math:`r_k` and e the `expected_dwell` (10). Size 1 is the geometric distribution of a
+hidden Markov model; above it dwell times are more regular, below it less. Where a left state goes to is a row of its
+own, :math:`P(z' = j \mid i) \propto e^{\eta_{ij}}` over the other states, with :math:`b_{ij} \sim N(0, 1.5^2)` in
+:math:`\eta_{ij} = b_{ij} + w_{ij}' u_t`, which covariates may move. The chain is that of
+:mod:`ethogram.models.chains.phases`: Langrock and Zucchini (2011).
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ FEW_PHASES = 16
 MOST_PHASES = 400
 """Phases at most."""
 TAIL_ERROR = 2e-3
-"""Largest `tail_error` of a tail that counts as that of the negative binomial: 1e-4 of the dwell times are elsewhere."""
+"""Largest `tail_error` of a tail that counts as that of the negative binomial."""
 POOR_TAIL = 0.05
 """`tail_error` from which on a fit says that its tail is geometric."""
 BEYOND = 64
@@ -51,8 +52,8 @@ FIRST_SIZE = 2.0
 def phases_of(mean: Any, size: Any, count: int) -> Phases:
     r"""Log potentials of `count` phases; those of the first step are of a bout that has gone on for long.
 
-    Hazards solve :math:`1 / c(d) = 1 + q(d) / c(d + 1)` with q(d) = p(d + 1) / p(d), from a far tail that is geometric. A
-    recording begins anywhere in a bout, whose phase r then has the probability P(dwell >= r) / mean.
+    Hazards solve :math:`1 / c(d) = 1 + q(d) / c(d + 1)` with q(d) = p(d + 1) / p(d), from a far tail that is
+    geometric. A recording begins anywhere in a bout, whose phase r then has the probability P(dwell >= r) / mean.
 
     Parameters
     ----------
@@ -143,7 +144,9 @@ class DwellRoleHMM(CovariateRoleHMM):
             raise ValueError(
                 f'{said} vary="subject": dwell times are the same for all subjects, leave one of both out'
             )
-        if require_integer("num_roles", self.num_roles, 1) < 2 + bool(self.transition and self.transition.formula):
+        if require_integer("num_roles", self.num_roles, 1) < 2 + bool(
+            self.transition and self.transition.formula
+        ):
             more = "covariates move where a state is left to, which takes 3" if self.transition else "give 2"
             raise ValueError(f"{said} num_roles={self.num_roles}: {more} or more")
         if self.transition is None:
@@ -190,7 +193,12 @@ class DwellRoleHMM(CovariateRoleHMM):
         """Parameters of a fit with geometric dwell times, with those of this model."""
         leaves = np.maximum(1 - np.diagonal(np.asarray(parameters["transition"], float)), 1e-4)
         mean = np.maximum(1 / leaves, 1.05)
-        return {**parameters, "dwell_mean": mean, "dwell_excess": mean - 1, "dwell_size": np.full_like(mean, FIRST_SIZE)}
+        return {
+            **parameters,
+            "dwell_mean": mean,
+            "dwell_excess": mean - 1,
+            "dwell_size": np.full_like(mean, FIRST_SIZE),
+        }
 
     def site_dims(self) -> dict[str, tuple[str, ...]]:
         """Dims of every parameter site."""

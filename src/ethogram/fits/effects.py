@@ -80,7 +80,9 @@ def effects(fit: Any, probability: float) -> Any:
     tail = _tail(probability)
     names, columns, rows, index = fit.state_names, model.transition.encoding.names, [], []
     if not columns:
-        raise TypeError("the model has no covariates: give RoleHMM(..., transition=ethogram.Covariates('temperature'))")
+        raise TypeError(
+            "the model has no covariates: give RoleHMM(..., transition=ethogram.Covariates('temperature'))"
+        )
     for one, other in itertools.permutations(range(len(names)), 2):
         for column, name in enumerate(columns):
             each = draws["effect"][:, one, other, column].astype(float)

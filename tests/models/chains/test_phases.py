@@ -115,7 +115,9 @@ def test_paths_are_the_most_likely_one_and_draws(chain):
     assert np.asarray(best.path)[2, 0] == max(weights[2], key=weights[2].get)[0]
     # That of phases is at most as likely as its states, and no less than a part of the evidence.
     for row, length in enumerate(LENGTHS):
-        assert best.log_probability[row] <= np.log(weights[row][tuple(best.path[row, :length].tolist())]) + 1e-9
+        assert (
+            best.log_probability[row] <= np.log(weights[row][tuple(best.path[row, :length].tolist())]) + 1e-9
+        )
 
 
 def test_the_most_likely_path_is_that_of_the_phases():
@@ -137,7 +139,9 @@ def test_the_most_likely_path_is_that_of_the_phases():
     each = np.repeat(likelihood, few, axis=-1)
     expected = markov_chain.most_likely_path(first.ravel(), log_dense, each, lengths)
     steps = jnp.broadcast_to(log_moves, (5, count - 1, 3, 3))
-    found = phases.most_likely_path(of._replace(first=jnp.asarray(first)), steps, jnp.asarray(likelihood), lengths)
+    found = phases.most_likely_path(
+        of._replace(first=jnp.asarray(first)), steps, jnp.asarray(likelihood), lengths
+    )
     np.testing.assert_allclose(found.log_probability, expected.log_probability, rtol=1e-12)
     inside = np.arange(count) < lengths[:, None]
     np.testing.assert_array_equal(found.path, np.where(inside, np.asarray(expected.path) // few, -1))
@@ -159,7 +163,9 @@ def test_size_one_is_the_geometric_chain():
     lengths = np.array([40, 17, 1, 40])
     inside = np.arange(40) < lengths[:, None]
     found = phases.log_normalizer(of, steps, jnp.where(inside[..., None], likelihood, 0), lengths)
-    expected = markov_chain.log_normalizer(np.log(INITIAL), np.log(geometric(MEAN, moves)), likelihood, lengths)
+    expected = markov_chain.log_normalizer(
+        np.log(INITIAL), np.log(geometric(MEAN, moves)), likelihood, lengths
+    )
     np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
@@ -192,9 +198,9 @@ def test_single_precision_far_from_zero_and_impossible_data():
 
     def run(dtype):
         of = phases_of(jnp.array([5.0, 9.0], dtype), jnp.array([4.0, 0.7], dtype), 30)
-        return jax.value_and_grad(
-            lambda x: phases.log_normalizer(of, steps.astype(dtype), x, None)[0]
-        )(jnp.asarray(likelihood, dtype)), phases.log_normalizer(of, steps.astype(dtype), jnp.asarray(likelihood, dtype), None)
+        return jax.value_and_grad(lambda x: phases.log_normalizer(of, steps.astype(dtype), x, None)[0])(
+            jnp.asarray(likelihood, dtype)
+        ), phases.log_normalizer(of, steps.astype(dtype), jnp.asarray(likelihood, dtype), None)
 
     (single, state), both = run(np.float32)
     (double, expected), _ = run(np.float64)
@@ -216,7 +222,9 @@ def test_simulated_bouts_have_the_dwell_times():
         ]
         own = np.array([length for path in runs for one, length in path if one == state])
         edges = np.array([1, 2, 3, 4, 5, 6, 8, 10, 14])
-        probability = nbinom.cdf(np.append(edges[1:] - 2, 10**6), size[state], size[state] / (size[state] + mean[state] - 1))
+        probability = nbinom.cdf(
+            np.append(edges[1:] - 2, 10**6), size[state], size[state] / (size[state] + mean[state] - 1)
+        )
         counts = np.histogram(own, np.append(edges, 10**6))[0]
         expected = np.diff(probability, prepend=0) * len(own)
         assert chisquare(counts, expected * counts.sum() / expected.sum()).pvalue > 1e-4  # one key in 10 000
