@@ -27,6 +27,8 @@ from ethogram.models.whole_files import replacing
 __all__ = ["fingerprint", "pack", "read", "require_folder", "unpack", "write"]
 
 FORMAT = "ethogram 1"
+LATER = frozenset({"dwell"})
+"""Fields with a default that files of earlier versions do not have."""
 
 
 def write(path: str | os.PathLike, content: Any, *, keep: bool = False) -> None:
@@ -195,10 +197,11 @@ def _decode(value: Any, arrays: dict[str, np.ndarray], place: str) -> Any:
 def _object(cls: Any, given: dict[str, Any], place: str) -> Any:
     """A named tuple of all its fields, or a model object of those that its constructor takes."""
     names = getattr(cls, "_fields", None) or [field.name for field in dataclasses.fields(cls)]
-    if {*given} != {*names}:
+    if not {*names} - LATER <= {*given} <= {*names}:
         raise ValueError(f"{place} has the fields {', '.join(given)}, expected {', '.join(names)}")
     if not hasattr(cls, "_fields"):
-        given = {field.name: given[field.name] for field in dataclasses.fields(cls) if field.init}
+        taken = {field.name for field in dataclasses.fields(cls) if field.init}
+        given = {name: value for name, value in given.items() if name in taken}
     return _built(place, cls.__name__, lambda: cls(**given))
 
 

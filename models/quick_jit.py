@@ -41,7 +41,8 @@ def quick_jit(
     ----------
     function : of pytrees of arrays.
     calls : how often the program handles the numbers of its arguments, over all its calls in a typical use; or a
-        function of the arguments that says so, such as one that grows with the iterations that were done.
+        function of the arguments that says so, such as one that grows with the iterations that were done. A model that
+        handles more for each number of its data says how much, by its `work_per_number`.
     inline : whether the function is called as it is within another program. A numpyro distribution, whose leaves have
         the order of a set, then is no argument of a program inside, which another process would not find in a cache.
     options : of `jax.jit`.
@@ -69,6 +70,7 @@ def quick_jit(
         if _is_transformed() or jax.default_backend() != "cpu":
             return usual(*args, **kwargs)
         times = calls(*args, **kwargs) if callable(calls) else calls
+        times *= max((getattr(each, "work_per_number", 1) for each in args), default=1)
         work = REPEATS.get() * times * sum(map(np.size, leaves))
         program = next((quick[level] for most, level in LEVELS if work <= most), usual)
         return program(*args, **kwargs)

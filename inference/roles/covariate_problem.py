@@ -6,7 +6,6 @@ and what each subject differs by.
 
 from __future__ import annotations
 
-import functools
 import math
 from typing import Any, NamedTuple
 
@@ -18,13 +17,11 @@ from jax import Array, lax
 from numpyro.distributions import biject_to
 from numpyro.infer.util import constrain_fn, potential_energy
 
-from ethogram.models.chains import markov_chain
-from ethogram.models.chains.driven_markov import DrivenMarkov
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.emissions.covariate_emission import CovariateEmission
 from ethogram.models.families.numpyro_sites import start_of_site
 from ethogram.models.quick_jit import quick_jit
-from ethogram.models.roles.covariate_roles import SPREAD, CovariateRoleHMM, by_states, log_transitions
+from ethogram.models.roles.covariate_roles import SPREAD, CovariateRoleHMM
 
 __all__ = ["Expansion", "Layout", "Problem", "latent_starts", "log_likelihood", "log_prior", "unconstrained"]
 
@@ -183,16 +180,26 @@ class Problem(NamedTuple):
             (self.num_rows, self.layout.edges * self.layout.varies)
         )
 
+    def at_mode(self, expansion: Expansion) -> dict[str, np.ndarray]:
+        """Parameters of initial state, emission and dwell times, by site, at the place of an expansion."""
+        return self._constrained(expansion.phi[None, : self.layout.conjugate], 0)
+
+    def _constrained(self, z: np.ndarray, rows: Any = slice(None)) -> dict[str, np.ndarray]:
+        """Sites of the conjugate part at rows of coordinates (draw, coordinate)."""
+        padded = np.resize(z, (-(-len(z) // TOGETHER) * TOGETHER, self.layout.conjugate))
+        return {
+            name: np.asarray(x)[: len(z)][rows] for name, x in _constrained_draws(self.model, padded).items()
+        }
+
     def sites(
         self, rng: Any, phi: np.ndarray, d: np.ndarray, log_scales: np.ndarray
     ) -> dict[str, np.ndarray]:
         """Draws (draw, ...) by site, in the units of the covariates."""
         layout, found, count = self.layout, self.model.transition.encoding, len(phi)
         z, odds, effects = np.split(phi, [layout.conjugate, layout.conjugate + layout.edges], axis=1)
-        padded = np.resize(z, (-(-count // TOGETHER) * TOGETHER, layout.conjugate))
-        sites = {name: np.asarray(x)[:count] for name, x in _constrained_draws(self.model, padded).items()}
+        sites = self._constrained(z)
         effects = effects.reshape(count, layout.edges, layout.columns) / np.asarray(found.spread)
-        square = functools.partial(by_states, num_states=self.model.num_roles)
+        square = self.model.by_change
         sites |= {
             "log_odds": square(odds),
             "effect": np.moveaxis(square(np.moveaxis(effects, 2, 1)), 1, -1),
@@ -254,25 +261,22 @@ def log_prior(model: CovariateRoleHMM, z: Array) -> Array:
 
 def log_likelihood(model: CovariateRoleHMM, data: Sequences, layout: Layout, rows: Array) -> Array:
     """Summed log likelihood of all sequences at rows (row, size) of parameters."""
-    square = functools.partial(by_states, num_states=model.num_roles)
+    square = model.by_change
 
     def chain(row: Array, value: Any, batch: Trajectories) -> Any:
         z, odds, effects, own = jnp.split(
             row, np.cumsum([layout.conjugate, layout.edges, layout.edges * layout.columns])
         )
-        parameters = _constrained(model, z)
         odds = odds + own if layout.varies else odds
         effect = jnp.moveaxis(square(effects.reshape(layout.edges, layout.columns).T), 0, -1)
-        matrices = log_transitions(square(odds), effect, jnp.asarray(batch.covariates))
-        emission = model.emission.distribution(parameters, batch)
-        of = (emission, batch.lengths, batch.observed, batch.states)
-        return DrivenMarkov(parameters["initial"], matrices, *of, validate_args=False)._chain(value)
+        parameters = _constrained(model, z) | {"log_odds": square(odds), "effect": effect}
+        return model.chain(parameters, batch, validate_args=False)._chain(value)
 
     if layout.varies:
         each = jax.vmap(chain)(rows[data.row], data.value, data.batch)
     else:
         each = chain(rows[0], data.value, data.batch)
-    return jnp.sum(markov_chain.log_normalizer(*each))
+    return jnp.sum(model.kernels.log_normalizer(*each))
 
 
 def _log_joint(model: Any, data: Sequences, layout: Layout, rows: Array) -> Array:

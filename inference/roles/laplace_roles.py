@@ -111,13 +111,18 @@ def laplace_roles(
     first = ConjugateSVI(model.without_covariates()).run(key, data, **start)
     rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
     with jax.enable_x64(True):
+        sites = model.start(first.posterior.mean())
+        model = model.with_phases(sites)
         problem = Problem.of(model, data)
-        place, heights = problem.start(first.posterior.mean()), None
+        place, heights = problem.start(sites), None
         if isinstance(model.emission, CovariateEmission):
             scales = np.full(problem.num_scales, math.log(FIRST_SCALE))
-            phi, heights = best_start(key, problem, first.posterior.mean(), restarts, scales)
+            phi, heights = best_start(key, problem, sites, restarts, scales)
             place = phi, place[1]
         expansion, log_scales = _mode(problem, *place)
+        while (larger := model.with_phases(problem.at_mode(expansion))) is not model:
+            model, problem = larger, Problem.of(larger, data)
+            expansion, log_scales = _mode(problem, expansion.phi, expansion.d)
         draws = _draws(rng, problem, expansion, log_scales, num_samples)
         log_joint = problem.values(draws.phi, draws.d)
         sites = problem.sites(rng, draws.phi, draws.d, draws.log_scales)
@@ -259,7 +264,7 @@ def _decrement(
 
 
 def _mode(problem: Problem, phi: np.ndarray, d: np.ndarray) -> tuple[Expansion, np.ndarray]:
-    """The expansion at the mode, with the logarithms of scales at theirs."""
+    """The expansion at the mode, with the logarithms of scales at theirs, from a start."""
     from scipy.optimize import minimize
 
     expansion = problem.expand(phi, d)

@@ -51,13 +51,15 @@ class LatentChain(dist.Distribution):
     Attributes
     ----------
     num_rest : how many of the last states have no label to permute, such as the remainder of a truncation.
+    kernels : module with the messages of the chain, which take what `_chain` gives.
     """
 
     num_rest: ClassVar[int] = 0
+    kernels: ClassVar[Any] = markov_chain
 
     @abc.abstractmethod
-    def _chain(self, value: Any) -> tuple[Array, Array, Array, Array]:
-        """Log potentials and lengths given a value: the arguments of `markov_chain.log_normalizer`."""
+    def _chain(self, value: Any) -> tuple[Any, Array, Array, Array]:
+        """Log potentials and lengths given a value: the arguments of `kernels.log_normalizer`."""
 
     def within_truncation(self) -> Any:
         """The distribution without paths through its rest. Default: itself, which has none."""
@@ -68,33 +70,33 @@ class LatentChain(dist.Distribution):
 
     def log_prob(self, value: Any) -> Array:
         r"""Log evidence :math:`\ln p(y)`, one entry per sequence; where states z are known, of both."""
-        return markov_chain.log_normalizer(*_chain_of(self, value))
+        return self.kernels.log_normalizer(*_chain_of(self, value))
 
     def filter(self, value: Any) -> Filtered:
         r"""Filtered and predicted state probabilities; ``log_increment`` is :math:`\ln p(y_t \mid y_{<t})`."""
-        return markov_chain.filter_states(*_chain_of(self, value))
+        return self.kernels.filter_states(*_chain_of(self, value))
 
     def smooth(self, value: Any) -> Marginals:
         """Posterior state and pair marginals given the whole sequence."""
-        return markov_chain.marginals(*_chain_of(self, value))
+        return self.kernels.marginals(*_chain_of(self, value))
 
     def most_likely_path(self, value: Any) -> Path:
         """Viterbi path; -1 beyond the length."""
-        return markov_chain.most_likely_path(*_chain_of(self, value))
+        return self.kernels.most_likely_path(*_chain_of(self, value))
 
     def sample_path(self, key: Array, value: Any) -> Path:
         """One exact posterior draw of the states; -1 beyond the length."""
-        return markov_chain.sample_path(key, *_chain_of(self, value))
+        return self.kernels.sample_path(key, *_chain_of(self, value))
 
 
-def _chain_of(chain: LatentChain, value: Any) -> tuple[Array, Array, Array, Array]:
-    """The arguments of `markov_chain.log_normalizer`, of a checked value."""
+def _chain_of(chain: LatentChain, value: Any) -> tuple[Any, Array, Array, Array]:
+    """The arguments of `kernels.log_normalizer`, of a checked value."""
     chain.check_value(value)
     return _in_one_program(chain, value)
 
 
 @quick_jit(inline=True)
-def _in_one_program(chain: LatentChain, value: Any) -> tuple[Array, Array, Array, Array]:
+def _in_one_program(chain: LatentChain, value: Any) -> tuple[Any, Array, Array, Array]:
     return chain._chain(value)
 
 
@@ -224,9 +226,10 @@ class HiddenMarkov(LatentChain):
         known = jnp.broadcast_to(self._known(), (*batch, self.num_steps))
         return jnp.broadcast_to(value, batch + self.event_shape), known
 
-    def _chain(self, value: Any) -> tuple[Array, Array, Array, Array]:
-        likelihood = self.step_log_likelihood(value)
-        lengths = jnp.sum(self._alive(), axis=-1)
+    def _chain(self, value: Any) -> tuple[Any, Array, Array, Array]:
+        return self._potentials(self.step_log_likelihood(value), jnp.sum(self._alive(), axis=-1))
+
+    def _potentials(self, likelihood: Array, lengths: Array) -> tuple[Any, Array, Array, Array]:
         return self._log_initial, self._log_transition, likelihood, lengths
 
     def forecast(self, key: Array, value: Any, steps: int) -> Forecast:
@@ -259,8 +262,8 @@ class HiddenMarkov(LatentChain):
             known = jnp.broadcast_to(self.states, nothing_seen.shape[:-1])
             likelihood = masked_log_likelihood(nothing_seen, jnp.ones_like(known, bool), known)
             lengths = jnp.broadcast_to(jnp.sum(self._alive(), axis=-1), shape)
-            chain = self._log_initial, self._log_transition, likelihood, lengths
-            states = jnp.maximum(markov_chain.sample_path(key_walk, *chain).path, 0)
+            chain = self._potentials(likelihood, lengths)
+            states = jnp.maximum(self.kernels.sample_path(key_walk, *chain).path, 0)
         alive = jnp.broadcast_to(self._alive(), states.shape)
         known = jnp.broadcast_to(self._known(), states.shape)
         observations = sample_steps(self.emission, key_observations, states, known)

@@ -11,7 +11,7 @@ spline are normal about 0, in units of the spread of its columns, with a scale o
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +22,7 @@ from jax import Array
 from jaxtyping import Float
 
 from ethogram.models.arguments import require_key
+from ethogram.models.chains import markov_chain
 from ethogram.models.chains.driven_markov import DrivenMarkov
 from ethogram.models.conjugate_model import Entries, require_informative, unlabelled
 from ethogram.models.data.trajectories import Trajectories
@@ -42,12 +43,16 @@ def log_transitions(
     log_odds: Float[Array, "*batch state state"],
     effect: Float[Array, "state state column"],
     columns: Float[Array, "*batch time column"],
+    staying: float = 0.0,
 ) -> Float[Array, "*batch time_less_one state state"]:
-    """Log probabilities of the transitions out of every step but the last; further columns are of the emission."""
+    """Log probabilities of the transitions out of every step but the last, given the log odds of staying.
+
+    Columns beyond those of the effects are of the emission.
+    """
     moved = jnp.einsum("ijc,...tc->...tij", effect, columns[..., :-1, : effect.shape[-1]])
     eta = log_odds[..., None, :, :] + moved
     stay = jnp.eye(log_odds.shape[-1], dtype=bool)
-    return jax.nn.log_softmax(jnp.where(stay, 0, eta), axis=-1)
+    return jax.nn.log_softmax(jnp.where(stay, staying, eta), axis=-1)
 
 
 def by_states(changes: Any, num_states: int) -> Any:
@@ -70,6 +75,8 @@ class CovariateRoleHMM(RoleHMM):
     next_state), the difference of each subject to the population, whose last row is a subject that is not in the data.
     """
 
+    kernels: ClassVar[Any] = markov_chain
+
     def __post_init__(self) -> None:
         given = Covariates() if self.transition is None else self.transition
         if not isinstance(given, Covariates):
@@ -77,7 +84,7 @@ class CovariateRoleHMM(RoleHMM):
                 "transition has numbers, and the emission covariates: leave it out, or give "
                 "Covariates(expected_dwell=) for states that last longer or shorter"
             )
-        if not (given.formula.strip() or given.vary or self.regresses):
+        if not (given.formula.strip() or given.vary or self.regresses or self.dwell != "geometric"):
             raise ValueError("formula is empty and vary is None: name a covariate, or let subjects vary")
         if self.exclusive is not None:
             raise ValueError(
@@ -168,18 +175,42 @@ class CovariateRoleHMM(RoleHMM):
         log_odds = parameters["log_odds"]
         if self.transition.vary:
             log_odds = log_odds + jnp.asarray(parameters["subject_log_odds"])[batch.subject]
-        matrices = log_transitions(log_odds, parameters["effect"], batch.covariates)
+        return self.chain({**parameters, "log_odds": log_odds}, batch)
+
+    def chain(self, parameters: dict[str, Any], batch: Any, **options: Any) -> DrivenMarkov:
+        """Distribution of the observations of a batch, whose sequences have these log odds, or each its own."""
+        columns = jnp.asarray(batch.covariates)
+        matrices = log_transitions(parameters["log_odds"], parameters["effect"], columns)
         matrices = jnp.broadcast_to(matrices, (*np.shape(batch.lengths), *matrices.shape[-3:]))
         emission = self.emission.distribution(parameters, batch)
-        return DrivenMarkov(
-            parameters["initial"], matrices, emission, batch.lengths, batch.observed, batch.states
-        )
+        known = (batch.lengths, batch.observed, batch.states)
+        return DrivenMarkov(parameters["initial"], matrices, emission, *known, **options)
+
+    def per_step(
+        self, eta: Float[np.ndarray, "draw point state next_state"], draws: dict[str, Any]
+    ) -> Float[np.ndarray, "draw point state next_state"]:
+        """Transition probabilities at log odds of changes against staying."""
+        eta = np.where(np.eye(self.num_roles, dtype=bool), 0, eta)
+        weights = np.exp(eta - eta.max(-1, keepdims=True))
+        return weights / weights.sum(-1, keepdims=True)
+
+    def by_change(self, changes: Any) -> Any:
+        """Values (..., change) of every change of state as (..., state, next_state), those of staying 0."""
+        return by_states(changes, self.num_roles)
+
+    def with_phases(self, sites: dict[str, Any] | None = None) -> CovariateRoleHMM:
+        """The model with as many phases of its states as these sites need: itself, whose states have none."""
+        return self
+
+    def start(self, parameters: dict[str, Any]) -> dict[str, Any]:
+        """Parameters of a fit without covariates, with those of this model where they say them."""
+        return parameters
 
     def arrange(self, data: Trajectories) -> Any:
         """Raise TypeError: transitions with covariates have no conjugate prior, and no local step."""
         raise TypeError(
-            "a RoleHMM with covariates has no conjugate prior: fit it by ethogram.fit(key, model, data), by Laplace's "
-            "approximation or by NUTS"
+            "a RoleHMM with covariates, or with dwell=, has no conjugate prior: fit it by ethogram.fit(key, model, "
+            "data), by Laplace's approximation or by NUTS"
         )
 
     def exchangeable_axes(self) -> dict[str, tuple[int, ...]]:
@@ -265,7 +296,7 @@ class CovariateRoleHMM(RoleHMM):
         count, found = self.num_roles, self.transition.encoding
 
         def square(values: Array) -> Array:
-            return by_states(jnp.moveaxis(values, 0, -1), count)
+            return self.by_change(jnp.moveaxis(values, 0, -1))
 
         edges, columns = count * (count - 1), len(found.names)
         free = numpyro.sample("log_odds_free", dist.Normal(0, 1).expand([edges]).to_event(1))
@@ -331,6 +362,7 @@ class CovariateRoleHMM(RoleHMM):
         key_parameters, key_data = jax.random.split(key)
         if parameters is None:
             parameters = _drawn(key_parameters, model)
+        model = model.with_phases(parameters)
         columns, subject = model._encode(data)
         batch = unlabelled(data)._replace(observations=None, states=None, covariates=columns, subject=subject)
         x, states = _simulated(key_data, model, parameters, batch)

@@ -111,6 +111,8 @@ class RoleHMM(ConjugateModel):
         another choice. Up to 720 maps of agents to roles are summed exactly, more by a mean field.
     known_roles : whether ``data.states`` holds roles, -1 where unknown, to condition on; otherwise ``data.states`` is
         ignored.
+    dwell : how long states last: ``"geometric"``, as in every hidden Markov model, or ``"negative-binomial"``, with a
+        mean and a size of each state, which `transition`, None or `Covariates`, then says only where it is left to.
 
     Examples
     --------
@@ -127,11 +129,17 @@ class RoleHMM(ConjugateModel):
     sticky: Any = None
     exclusive: Literal["per_sequence", "per_frame"] | None = static_field(default=None)
     known_roles: bool = static_field(default=False)
+    dwell: Literal["geometric", "negative-binomial"] = static_field(default="geometric")
     zeros: Zeros = static_field(init=False, default=())
 
     def __new__(cls, *fields: Any, **named: Any) -> Any:
-        """The model, of the class that transition or emission ask for: of covariates a `CovariateRoleHMM`."""
-        given = dict(zip(("num_roles", "emission", "initial", "transition"), fields, strict=False)) | named
+        """The model, of the class that `dwell`, transition or emission ask for: of covariates a `CovariateRoleHMM`."""
+        given = dict(zip((field.name for field in dataclasses.fields(RoleHMM)), fields, strict=False)) | named
+        dwell = given.get("dwell", "geometric")
+        if cls is RoleHMM and not (isinstance(dwell, str) and dwell == "geometric"):
+            from ethogram.models.roles.dwell_times import DwellRoleHMM
+
+            return object.__new__(DwellRoleHMM)
         parts = (given.get("transition"), given.get("emission"))
         asks = [part.role_model() for part in parts if cls is RoleHMM and hasattr(part, "role_model")]
         return object.__new__((*asks, cls)[0])

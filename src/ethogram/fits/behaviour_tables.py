@@ -110,6 +110,25 @@ class BehaviourTables:
         """
         return self._behaviour(behaviour.dwell_times, by, **options)
 
+    def dwell_distribution(self, probability: float = 0.9) -> Any:
+        """Fitted probabilities of how long each hidden state of a `RoleHMM` lasts, beside the bouts that were observed.
+
+        Those of ``dwell="negative-binomial"``, or the geometric ones of any hidden Markov model, which may not fit.
+
+        Parameters
+        ----------
+        probability : of the intervals.
+
+        Returns
+        -------
+        A pandas DataFrame with a row per state and dwell time in frames: ``mean``, ``lower`` and ``upper`` of its
+        probability, ``bouts``, how many of the most probable path had it that no gap and no end of a recording cuts,
+        and ``observed``, their share. Long bouts are cut more often, and are missing among those.
+        """
+        from ethogram.fits.dwell import dwell_distribution
+
+        return dwell_distribution(self, probability)
+
     def transitions(self, by: Any = None, *, per: str = "change", **options: Any) -> Any:
         """Probabilities of the next hidden state, one row per level, state and next state, and their ``number``.
 

@@ -106,10 +106,10 @@ def _slopes(
 
 
 def refuse_forecast(fit: Any, data: Any) -> Any:
-    """Raise TypeError: predictions need covariates of steps that are not there."""
+    """Raise TypeError: predictions need covariates of steps that are not there, or how long a state has lasted."""
     raise TypeError(
-        "predictions need the covariates of the steps to come: append these steps to the data as missing frames, and "
-        "read fit.states(data)"
+        "predictions need the covariates of the steps to come, or how long states have lasted: append these steps to "
+        "the data as missing frames, and read fit.states(data)"
     )
 
 
@@ -120,6 +120,10 @@ def effects(fit: Any, probability: float) -> Any:
     model, draws = _model_and_draws(fit)
     tail = _tail(probability)
     names, columns = fit.state_names, model.transition.encoding.names
+    if not (columns or model.regresses):
+        raise TypeError(
+            "the model has no covariates: give RoleHMM(..., transition=ethogram.Covariates('temperature'))"
+        )
     rows: list[list[float]] = []
     index: list[tuple[str, ...]] = []
     levels = ["state", "next_state", "covariate"]
@@ -295,9 +299,7 @@ def _matrices(
     columns = model.transition.columns_of(rows)
     moved = np.einsum("nijc,pc->npij", draws["effect"].astype(float), columns)
     eta = draws["log_odds"].astype(float)[:, None] + moved
-    eta[..., np.eye(eta.shape[-1], dtype=bool)] = 0
-    weights = np.exp(eta - eta.max(-1, keepdims=True))
-    return settings, weights / weights.sum(-1, keepdims=True)
+    return settings, model.per_step(eta, draws)
 
 
 def _settings(fit: Any, covariates: Any, at: Mapping[str, Any]) -> tuple[list[tuple[Any, ...]], Any]:

@@ -228,7 +228,7 @@ def covariate_methods(model: Any, data: Any) -> Methods:
         "laplace": Method(_laplace_of_roles, LAPLACE | _by_algorithm("restarts", "num_steps")),
         "nuts": Method(_nuts_of_covariates, NUTS),
     }
-    return Methods(by_name, "laplace", "effects of covariates have no conjugate prior")
+    return Methods(by_name, "laplace", "effects of covariates, and dwell times, have no conjugate prior")
 
 
 def choice_methods(model: Any, data: Any) -> Methods:

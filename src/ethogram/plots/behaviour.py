@@ -13,8 +13,10 @@ from ethogram.plots.axes import axes_or_new, default_title, draw_percentages, le
 from ethogram.plots.colours import category_colours
 from ethogram.plots.timeline_rows import SECONDS, readable
 
-__all__ = ["bout_durations", "state_intervals", "transition_intervals"]
+__all__ = ["bout_durations", "dwell_curves", "state_intervals", "transition_intervals"]
 
+MOST_BARS = 25
+"""Of the histogram of a state."""
 WIDTH = 0.7
 """Of the states of one level, whose levels are 1 apart."""
 
@@ -113,6 +115,30 @@ def bout_durations(bouts: Any, ax: Any = None) -> Any:
     legend_beside(axes, "state (bouts)")
     default_title(axes, "durations of bouts")
     return axes
+
+
+def dwell_curves(figure: Any, table: Any) -> None:
+    """One panel per state: a histogram of its whole bouts, and the fitted probability of each dwell time with its band.
+
+    Parameters
+    ----------
+    figure : an empty one.
+    table : of `Fit.dwell_distribution`.
+    """
+    states = list(dict.fromkeys(table.index.get_level_values("state")))
+    panels = figure.subplots(1, len(states), squeeze=False)[0]
+    for axes, state, colour in zip(panels, states, category_colours(len(states)), strict=True):
+        own = table.loc[state]
+        steps = own.index.to_numpy()
+        width = -(-len(steps) // MOST_BARS)
+        starts = np.arange(0, len(steps), width)
+        shares = np.add.reduceat(own["observed"].to_numpy(), starts) / width
+        axes.bar(starts + 0.5, shares, width, align="edge", color="0.8", label=f"{own['bouts'].sum()} bouts")
+        axes.fill_between(steps, own["lower"], own["upper"], color=colour, alpha=0.3, linewidth=0)
+        axes.plot(steps, own["mean"], color=colour, label="fitted")
+        axes.set(title=str(state), xlabel="dwell time (frames)", ylim=(0, None))
+        axes.legend(frameon=False, fontsize="small")
+    panels[0].set_ylabel("probability")
 
 
 def transition_intervals(table: Any, ax: Any = None) -> Any:
