@@ -14,8 +14,8 @@
 # # Does a rat follow one rule, or does it switch between several?
 #
 # A rat hears two tones and says which was louder. Some of its errors are hard trials; others come in runs, as if it had
-# stopped to listen. A **GLM-HMM** (Ashwood and others 2022) has hidden states, each with a logistic regression of its own
-# from tones and the trial before to the choice: what differs between states is how much each of these counts.
+# stopped listening. A **GLM-HMM** (Ashwood and others 2022) has hidden states, each with a logistic regression of its
+# own from tones and the trial before to the choice: what differs between states is how much each of these counts.
 #
 # The data are those of Akrami and others (2018), of the examples of psytrack.
 
@@ -52,8 +52,8 @@ for count in range(1, MOST_STATES + 1):
     print(f"{count} states: {np.mean(bits[count]):.3f} bits per trial")
 
 # %% [markdown]
-# A gain is compared with its spread over sessions, which are what the next experiment has anew. A gain below two standard
-# errors is no evidence of more states, and is to be reported as such.
+# A gain is compared with its spread over sessions, which are what the next experiment has anew. A gain below two
+# standard errors is no evidence of more states, and is to be reported as such.
 
 # %%
 for count in range(2, MOST_STATES + 1):
@@ -72,8 +72,8 @@ fit = fits[MOST_STATES]
 fit.effects().filter(regex="mean|lower|upper").round(2)
 
 # %% [markdown]
-# The psychometric curve of each state: the probability of the second choice along the loudness of the second tone, other
-# covariates at their medians, with 90 % bands.
+# The psychometric curve of each state: the probability of the second choice along the loudness of the second tone,
+# other covariates at their medians, with 90 % bands.
 
 # %% tags=["picture"]
 fit.plot("s_b")

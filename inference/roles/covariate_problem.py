@@ -6,6 +6,7 @@ and what each subject differs by.
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any, NamedTuple
 
