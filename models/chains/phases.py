@@ -42,7 +42,7 @@ __all__ = [
     "sample_path",
 ]
 
-KEPT = 2**18
+KEPT = 2**20
 """Numbers of the messages of a sequence up to which its gradient keeps them all; more are made anew by stretches."""
 STRETCH = 64
 """Steps of a stretch."""

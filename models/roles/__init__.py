@@ -2,7 +2,8 @@
 
 from ethogram.models.roles.covariate_roles import CovariateRoleHMM
 from ethogram.models.roles.covariates import Covariates
+from ethogram.models.roles.dwell_times import DwellRoleHMM
 from ethogram.models.roles.per_sequence import ExclusiveRoles
 from ethogram.models.roles.role_hmm import RoleHMM
 
-__all__ = ["CovariateRoleHMM", "Covariates", "ExclusiveRoles", "RoleHMM"]
+__all__ = ["CovariateRoleHMM", "Covariates", "DwellRoleHMM", "ExclusiveRoles", "RoleHMM"]

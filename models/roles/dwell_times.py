@@ -22,7 +22,7 @@ import numpyro.distributions as dist
 from jax import Array, lax
 from jaxtyping import Float
 
-from ethogram.models.arguments import is_concrete, require_integer, require_one_of, warn_user
+from ethogram.models.arguments import is_concrete, require_integer, warn_user
 from ethogram.models.chains import phases
 from ethogram.models.chains.log_space import logsumexp
 from ethogram.models.chains.phases import DwellMarkov, Phases
@@ -31,6 +31,7 @@ from ethogram.models.model_object import changed, model_object, static_field
 from ethogram.models.quick_jit import quick_jit
 from ethogram.models.roles.covariate_roles import SPREAD, CovariateRoleHMM, by_states, log_transitions
 from ethogram.models.roles.covariates import Covariates
+from ethogram.models.roles.role_hmm import OF_DWELL
 
 __all__ = ["DwellRoleHMM", "phases_needed", "phases_of", "tail_error"]
 
@@ -119,7 +120,6 @@ class DwellRoleHMM(CovariateRoleHMM):
     kernels: ClassVar[Any] = phases
 
     def __post_init__(self) -> None:
-        require_one_of("dwell", self.dwell, ("geometric", "negative-binomial"))
         require_integer("num_phases", self.num_phases, 0)
         if self.dwell == "geometric":
             raise ValueError("dwell is 'geometric', which a RoleHMM made anew has, not this one")
@@ -161,9 +161,10 @@ class DwellRoleHMM(CovariateRoleHMM):
 
     def with_phases(self, sites: dict[str, Any] | None = None) -> DwellRoleHMM:
         """The model with as many phases as dwell times of these sites, or those that are expected, need at least."""
-        expected = self.transition.expected_dwell
-        known = sites is not None and "dwell_mean" in sites and is_concrete(*sites.values())
-        mean, size = (sites["dwell_mean"], sites["dwell_size"]) if known else (expected, FIRST_SIZE)
+        mean: Any = self.transition.expected_dwell
+        size: Any = FIRST_SIZE
+        if sites is not None and is_concrete(*sites.values()):
+            mean, size = sites["dwell_mean"], sites["dwell_size"]
         count = max(phases_needed(mean, size), self.num_phases)
         if count == self.num_phases:
             return self
@@ -226,3 +227,6 @@ class DwellRoleHMM(CovariateRoleHMM):
         weights = np.where(off, np.exp(eta - eta.max(-1, keepdims=True)), 0)
         leaves = 1 / np.asarray(draws["dwell_mean"], float)[:, None, :, None]
         return leaves * weights / weights.sum(-1, keepdims=True) + (1 - leaves) * ~off
+
+
+OF_DWELL["negative-binomial"] = DwellRoleHMM

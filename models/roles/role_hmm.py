@@ -80,6 +80,7 @@ __all__ = ["RoleHMM", "Simulated"]
 COUPLINGS = {None: IndependentRoles(), "per_sequence": PerSequence(), "per_frame": PerFrame()}
 """How the roles of a group depend on one another, by the argument `exclusive`."""
 
+OF_DWELL: dict[str, type] = {}  # classes by `dwell` that is not geometric, which enter themselves
 STATIONARY = 1e-12
 """Change of the probabilities of roles from one step to the next at which they count as stationary."""
 
@@ -111,8 +112,7 @@ class RoleHMM(ConjugateModel):
         another choice. Up to 720 maps of agents to roles are summed exactly, more by a mean field.
     known_roles : whether ``data.states`` holds roles, -1 where unknown, to condition on; otherwise ``data.states`` is
         ignored.
-    dwell : how long states last: ``"geometric"``, as in every hidden Markov model, or ``"negative-binomial"``, with a
-        mean and a size of each state, which `transition`, None or `Covariates`, then says only where it is left to.
+    dwell : how long states last, ``"geometric"`` or ``"negative-binomial"`` with None or `Covariates` as `transition`.
 
     Examples
     --------
@@ -134,15 +134,12 @@ class RoleHMM(ConjugateModel):
 
     def __new__(cls, *fields: Any, **named: Any) -> Any:
         """The model, of the class that `dwell`, transition or emission ask for: of covariates a `CovariateRoleHMM`."""
-        given = dict(zip((field.name for field in dataclasses.fields(RoleHMM)), fields, strict=False)) | named
-        dwell = given.get("dwell", "geometric")
-        if cls is RoleHMM and not (isinstance(dwell, str) and dwell == "geometric"):
-            from ethogram.models.roles.dwell_times import DwellRoleHMM
-
-            return object.__new__(DwellRoleHMM)
+        if cls is not RoleHMM:
+            return object.__new__(cls)
+        given: dict[str, Any] = dict(zip(RoleHMM.__match_args__, fields, strict=False)) | named
         parts = (given.get("transition"), given.get("emission"))
-        asks = [part.role_model() for part in parts if cls is RoleHMM and hasattr(part, "role_model")]
-        return object.__new__((*asks, cls)[0])
+        asks = [part.role_model() for part in parts if hasattr(part, "role_model")]
+        return object.__new__(OF_DWELL.get(str(given.get("dwell")), (*asks, cls)[0]))
 
     @property
     def coupling(self) -> Any:
@@ -160,6 +157,7 @@ class RoleHMM(ConjugateModel):
         if not isinstance(self.emission, Emission):
             raise TypeError(f"emission must be of a subclass of Emission, not {self.emission!r}")
         require_one_of("exclusive", self.exclusive, tuple(COUPLINGS))
+        require_one_of("dwell", self.dwell, ("geometric", *OF_DWELL))
         if self.coupling.has_chain:
             for name, shape in {"initial": (count,), "transition": (count, count)}.items():
                 object.__setattr__(self, name, concentration(name, getattr(self, name), shape))
