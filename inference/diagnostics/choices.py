@@ -148,8 +148,8 @@ def _calibration(data: Predicted) -> Iterator[Finding]:
             "calibration",
             Level.CAUTION,
             f"Clear choices are {surer} certain, beside the others, than the noise of the model says.{said}",
-            'Look for lapses (lapse=Beta(1, 19)), noise with heavier tails (noise="student"), subjects that differ, and '
-            "features that enter in another form.",
+            'Look for lapses (lapse=Beta(1, 19)), noise with heavier tails (noise="student"), subjects that differ, '
+            "and features that enter in another form.",
             float(np.log(size)),
         )
 
