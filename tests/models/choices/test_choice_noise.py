@@ -46,7 +46,10 @@ def every(noise, utilities):
     return each, slopes, ChoiceDistribution(utilities, LEGAL, noise).probs
 
 
-@pytest.fixture(scope="module", params=NOISES)
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(name, marks=pytest.mark.slow if name == "student" else ()) for name in NOISES],
+)
 def noise(request):
     return NOISES[request.param]
 
