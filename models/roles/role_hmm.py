@@ -110,8 +110,7 @@ class RoleHMM(ConjugateModel):
         ``transition`` and ``sticky`` must then be None; or ``"per_frame"``: agents may change roles, which are distinct
         in every frame. That is evidence, like data: the ELBO bounds ln p(x, D), and does not compare with that of
         another choice. Up to 720 maps of agents to roles are summed exactly, more by a mean field.
-    known_roles : whether ``data.states`` holds roles, -1 where unknown, to condition on; otherwise ``data.states`` is
-        ignored.
+    known_roles : whether to condition on the roles in ``data.states``, -1 where unknown.
     dwell : how long states last, ``"geometric"`` or ``"negative-binomial"`` with None or `Covariates` as `transition`.
 
     Examples
@@ -334,10 +333,7 @@ class RoleHMM(ConjugateModel):
     def start_statistics(
         self, rng: np.random.Generator, kind: str, batches: Any, number: int | None = None
     ) -> dict[str, Any]:
-        """Statistics of rough labels of every step, as :func:`~ethogram.models.roles.starts.start_statistics`.
-
-        All roles are in use: `number` is not.
-        """
+        """Statistics of rough labels of every step, as :func:`~ethogram.models.roles.starts.start_statistics`."""
         return start_statistics(self, rng, kind, StartData.of(self, batches))
 
     @classmethod
