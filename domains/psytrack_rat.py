@@ -1,8 +1,8 @@
 """A rat that tells which of two tones was louder: 20 000 choices in 80 sessions.
 
-Origin and licence are in ``data/psytrack_rat/NOTICE``. Covariates of a trial are the standardised loudness of both tones,
-and, of the trial before, its mean loudness, its choice and its correct choice, -1 or 1; 0 where there was none. The trial
-before is that of the recording, some of whose trials were not valid and are not in these data.
+Origin and licence are in ``data/psytrack_rat/NOTICE``. Covariates of a trial are the standardised loudness of both
+tones, and, of the trial before, its mean loudness, its choice and its correct choice, -1 or 1; 0 where there was none.
+The trial before is that of the recording, some of whose trials were not valid and are not in these data.
 
 References
 ----------

@@ -335,8 +335,9 @@ class Fit(BehaviourTables):
         A pandas DataFrame with one row per change of state and column of the formula: ``mean``, ``sd``, ``lower`` and
         ``upper`` of the log odds of the change against staying, per unit of the column, the ``odds_ratio`` with
         ``odds_lower`` and ``odds_upper``, and ``positive``, the probability that the effect is above 0. Where the
-        emission has covariates, rows have the ``part`` and the ``outcome``, too: slopes, and intercepts at the mean of the
-        covariates, of each state and option or feature, on the scale of the link; odds are NaN where that is no logit.
+        emission has covariates, rows have the ``part`` and the ``outcome``, too: slopes, and intercepts at the mean of
+        the covariates, of each state and option or feature, on the scale of the link; odds are NaN where that is no
+        logit.
         """
         return effects.effects(self, probability)
 
