@@ -21,8 +21,8 @@ from numpyro.infer.util import constrain_fn, potential_energy
 from ethogram.models.chains import markov_chain
 from ethogram.models.chains.driven_markov import DrivenMarkov
 from ethogram.models.data.trajectories import Trajectories
-from ethogram.models.emissions.covariate_emission import CovariateEmission
 from ethogram.models.quick_jit import quick_jit
+from ethogram.models.roles.covariate_emission import CovariateEmission
 from ethogram.models.roles.covariate_roles import SPREAD, CovariateRoleHMM, by_states, log_transitions
 
 __all__ = ["Expansion", "Layout", "Problem", "latent_starts", "log_likelihood", "log_prior", "unconstrained"]
