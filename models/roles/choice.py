@@ -150,7 +150,7 @@ class LogitEmission(CovariateEmission):
     lag: int = static_field(default=0)
     encoding: Any = None
     has_intercept: ClassVar[bool] = True
-    is_logit: ClassVar[bool] = True  # type: ignore[misc]
+    is_logit: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         require_integer("num_features", self.num_features, 1)

@@ -132,7 +132,7 @@ class RoleHMM(ConjugateModel):
     def __new__(cls, *fields: Any, **named: Any) -> Any:
         """The model, of the class that transition or emission ask for: of covariates a `CovariateRoleHMM`."""
         given = dict(zip(("num_roles", "emission", "initial", "transition"), fields, strict=False)) | named
-        parts = (given.get("transition"), given.get("emission"))
+        parts: Any = (given.get("transition"), given.get("emission"))
         asks = [part.role_model() for part in parts if cls is RoleHMM and hasattr(part, "role_model")]
         return object.__new__((*asks, cls)[0])
 
