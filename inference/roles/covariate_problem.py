@@ -19,9 +19,9 @@ from numpyro.distributions import biject_to
 from numpyro.infer.util import constrain_fn, potential_energy
 
 from ethogram.models.data.trajectories import Trajectories
-from ethogram.models.emissions.covariate_emission import CovariateEmission
 from ethogram.models.families.numpyro_sites import start_of_site
 from ethogram.models.quick_jit import quick_jit
+from ethogram.models.roles.covariate_emission import CovariateEmission
 from ethogram.models.roles.covariate_roles import SPREAD, CovariateRoleHMM
 
 __all__ = ["Expansion", "Layout", "Problem", "latent_starts", "log_likelihood", "log_prior", "unconstrained"]

@@ -34,8 +34,8 @@ from ethogram.inference.roles.emission_starts import best_start
 from ethogram.models.arguments import warn_user
 from ethogram.models.conjugate_model import require_informative
 from ethogram.models.data.trajectories import Trajectories
-from ethogram.models.emissions.covariate_emission import CovariateEmission
 from ethogram.models.held_warnings import held_warnings
+from ethogram.models.roles.covariate_emission import CovariateEmission
 from ethogram.models.roles.covariate_roles import CovariateRoleHMM
 
 __all__ = ["Gaussian", "laplace_roles", "starts_of_chains"]

@@ -8,9 +8,7 @@ Formulas: Le, Yue, Carr, Lucey (2017), supplement, whose count in eq. 4 must be 
 
 from ethogram.models.emissions.autoregressive import AutoregressiveGaussianEmission
 from ethogram.models.emissions.categorical import CategoricalEmission
-from ethogram.models.emissions.choice import ChoiceEmission, LogitEmission
 from ethogram.models.emissions.counts import BernoulliEmission, BinomialEmission, PoissonEmission
-from ethogram.models.emissions.covariate_emission import CovariateEmission
 from ethogram.models.emissions.emission import Emission, read_observations, require_values
 from ethogram.models.emissions.feature_emission import FeatureEmission, linear_in_features, recorded
 from ethogram.models.emissions.gaussian import (
@@ -19,7 +17,6 @@ from ethogram.models.emissions.gaussian import (
     KnownCovarianceEmission,
 )
 from ethogram.models.emissions.product import ProductEmission
-from ethogram.models.emissions.regression import RegressionEmission
 from ethogram.models.emissions.steps import GammaEmission, VonMisesEmission
 
 __all__ = [
@@ -27,18 +24,14 @@ __all__ = [
     "BernoulliEmission",
     "BinomialEmission",
     "CategoricalEmission",
-    "ChoiceEmission",
-    "CovariateEmission",
     "Emission",
     "FeatureEmission",
     "GammaEmission",
     "GaussianEmission",
     "GaussianMixtureEmission",
     "KnownCovarianceEmission",
-    "LogitEmission",
     "PoissonEmission",
     "ProductEmission",
-    "RegressionEmission",
     "VonMisesEmission",
     "linear_in_features",
     "read_observations",

@@ -26,11 +26,9 @@ from ethogram.models.chains import markov_chain
 from ethogram.models.chains.driven_markov import DrivenMarkov
 from ethogram.models.conjugate_model import Entries, require_informative, unlabelled
 from ethogram.models.data.trajectories import Trajectories
-from ethogram.models.emissions.covariate_emission import CovariateEmission
 from ethogram.models.families.exponential_family import ConjugateBlock
 from ethogram.models.families.numpyro_sites import sample_parameters, zeros_of
 from ethogram.models.model_object import changed, computed_once, model_object
-from ethogram.models.roles.covariates import Covariates
 from ethogram.models.roles.role_hmm import RoleHMM, Simulated
 
 __all__ = ["CovariateRoleHMM", "by_states", "log_transitions"]
@@ -78,8 +76,8 @@ class CovariateRoleHMM(RoleHMM):
     kernels: ClassVar[Any] = markov_chain
 
     def __post_init__(self) -> None:
-        given = Covariates() if self.transition is None else self.transition
-        if not isinstance(given, Covariates):
+        given = self.emission.constant_transitions() if self.transition is None else self.transition
+        if not hasattr(given, "role_model"):
             raise TypeError(
                 "transition has numbers, and the emission covariates: leave it out, or give "
                 "Covariates(expected_dwell=) for states that last longer or shorter"
@@ -124,7 +122,7 @@ class CovariateRoleHMM(RoleHMM):
     @property
     def regresses(self) -> bool:
         """Whether the emission has covariates."""
-        return isinstance(self.emission, CovariateEmission)
+        return hasattr(self.emission, "constant_transitions")
 
     @property
     def is_bound(self) -> bool:

@@ -57,15 +57,12 @@ from ethogram.models.emissions import AutoregressiveGaussianEmission as Autoregr
 from ethogram.models.emissions import BernoulliEmission as BernoulliEmission
 from ethogram.models.emissions import BinomialEmission as BinomialEmission
 from ethogram.models.emissions import CategoricalEmission as CategoricalEmission
-from ethogram.models.emissions import ChoiceEmission as ChoiceEmission
 from ethogram.models.emissions import GammaEmission as GammaEmission
 from ethogram.models.emissions import GaussianEmission as GaussianEmission
 from ethogram.models.emissions import GaussianMixtureEmission as GaussianMixtureEmission
 from ethogram.models.emissions import KnownCovarianceEmission as KnownCovarianceEmission
-from ethogram.models.emissions import LogitEmission as LogitEmission
 from ethogram.models.emissions import PoissonEmission as PoissonEmission
 from ethogram.models.emissions import ProductEmission as ProductEmission
-from ethogram.models.emissions import RegressionEmission as RegressionEmission
 from ethogram.models.emissions import VonMisesEmission as VonMisesEmission
 from ethogram.models.families import Known as Known
 from ethogram.models.intents import AgentMarkov as AgentMarkov
@@ -85,7 +82,10 @@ from ethogram.models.planning import read_rddl as read_rddl
 from ethogram.models.rewards import GPIRL as GPIRL
 from ethogram.models.rewards import SwitchingGPIRL as SwitchingGPIRL
 from ethogram.models.rewards import select_inducing_points as select_inducing_points
+from ethogram.models.roles import ChoiceEmission as ChoiceEmission
 from ethogram.models.roles import Covariates as Covariates
+from ethogram.models.roles import LogitEmission as LogitEmission
+from ethogram.models.roles import RegressionEmission as RegressionEmission
 from ethogram.models.roles import RoleHMM as RoleHMM
 
 Constraints = IntentConstraints

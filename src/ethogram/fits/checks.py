@@ -55,8 +55,8 @@ def pseudo_residuals(
 
 def checked(fit: Any, data: Any) -> Any:
     """The model of a fit, bound to data; TypeError unless it is a `RoleHMM` that has pseudo-residuals."""
-    from ethogram.models.emissions import AutoregressiveGaussianEmission, CovariateEmission
-    from ethogram.models.roles import RoleHMM
+    from ethogram.models.emissions import AutoregressiveGaussianEmission
+    from ethogram.models.roles import CovariateEmission, RoleHMM
 
     model = fit.model
     without = AutoregressiveGaussianEmission, CovariateEmission

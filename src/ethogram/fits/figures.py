@@ -11,7 +11,7 @@ from numpyro.distributions import Distribution
 from ethogram.fits.checks import chain_checks, checked
 from ethogram.inference.conjugate import ConjugateResult
 from ethogram.models.data.parts import taken
-from ethogram.models.emissions import CovariateEmission
+from ethogram.models.roles import CovariateEmission
 from ethogram.plots.axes import default_title, draw_intervals, figure_or_new, show_plainly
 from ethogram.plots.checks import path_check, residual_autocorrelation, residual_quantiles
 from ethogram.plots.choices import value_marginals

@@ -20,11 +20,11 @@ from jax.scipy.special import logit
 
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.emissions.counts import BernoulliEmission, PoissonEmission
-from ethogram.models.emissions.covariate_emission import CovariateEmission
 from ethogram.models.emissions.emission import Emission
 from ethogram.models.emissions.gaussian import GaussianEmission
 from ethogram.models.emissions.steps import GammaEmission, VonMisesEmission
 from ethogram.models.model_object import changed, model_object, static_field
+from ethogram.models.roles.covariate_emission import CovariateEmission
 
 __all__ = ["RegressionEmission"]
 

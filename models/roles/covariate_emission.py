@@ -22,6 +22,7 @@ from ethogram.models.chains.emitted_steps import DependentSteps, Past
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.emissions.emission import Emission
 from ethogram.models.model_object import changed
+from ethogram.models.roles.covariates import Covariates
 
 __all__ = ["CovariateEmission", "CovariateSteps"]
 
@@ -83,17 +84,17 @@ class CovariateEmission(Emission):
     @property
     def covariates(self) -> Any:
         """The formula with what it took from data."""
-        from ethogram.models.roles.covariates import Covariates
-
         if isinstance(self.formula, str) and not self.formula.strip():
             raise ValueError("formula is empty: name a covariate, such as 'stimulus'")
         return Covariates(self.formula, scale=self.scale, lag=self.lag, encoding=self.encoding)
 
     def role_model(self) -> type:
         """The class of role HMMs with such an emission."""
-        from ethogram.models.roles.covariate_roles import CovariateRoleHMM
+        return self.covariates.role_model()
 
-        return CovariateRoleHMM
+    def constant_transitions(self) -> Covariates:
+        """Transitions that have no covariates, with the priors of those that have."""
+        return Covariates()
 
     @property
     def observation_needs_data(self) -> bool:  # type: ignore[override]

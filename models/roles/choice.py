@@ -22,9 +22,9 @@ from ethogram.models.arguments import require_integer, require_one_of
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.emissions.categorical import CategoricalEmission
 from ethogram.models.emissions.counts import BernoulliEmission
-from ethogram.models.emissions.covariate_emission import CovariateEmission
 from ethogram.models.emissions.emission import Emission, read_observations, require_values, whole_up_to
 from ethogram.models.model_object import model_object, static_field
+from ethogram.models.roles.covariate_emission import CovariateEmission
 
 __all__ = ["ChoiceEmission", "LogitEmission"]
 
@@ -150,7 +150,7 @@ class LogitEmission(CovariateEmission):
     lag: int = static_field(default=0)
     encoding: Any = None
     has_intercept: ClassVar[bool] = True
-    is_logit: ClassVar[bool] = True  # type: ignore[misc]
+    is_logit: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         require_integer("num_features", self.num_features, 1)
