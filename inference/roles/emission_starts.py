@@ -26,7 +26,7 @@ from ethogram.models.quick_jit import quick_jit
 
 __all__ = ["best_start"]
 
-STEPS = 200
+STEPS = 100
 """Of each climb."""
 STEP_SIZE = 0.2
 """Of Adam, at first; coordinates have prior standard deviations about 1."""

@@ -141,6 +141,8 @@ class DwellRoleHMM(CovariateRoleHMM):
         ):
             more = "covariates move where a state is left to, which takes 3" if self.transition else "give 2"
             raise ValueError(f"{said} num_roles={self.num_roles}: {more} or more")
+        if self.transition is None:
+            object.__setattr__(self, "transition", Covariates())
         super().__post_init__()
 
     @property
