@@ -25,7 +25,6 @@ import numpy as np
 import numpyro.distributions as dist
 from jax import Array, lax
 from numpyro.distributions import biject_to
-from scipy.special import expit
 
 from ethogram.inference.choices.choice_expansion import (
     DEGREES,
@@ -80,6 +79,9 @@ CHUNK = 250
 
 LAPSES = np.array([-9.0, -6.0, -4.5, -3.5, -2.5, -1.5, -0.5, 1.0])
 """Logits of the lapse probabilities from which the search for its mode starts."""
+
+NO_LAPSE = 1e-3
+"""Lapse probability that counts as 0."""
 
 LAPSE_STEP = 0.1
 """Step of the differences for derivatives in the logit of the lapse probability."""
@@ -321,19 +323,20 @@ def _with_lapse(
 
     found: dict[float, tuple[ChosenGaps, Expansion, Conditional]] = {}
 
-    def log_prior(x):
+    def at(x):
         with jax.enable_x64(True):
-            return np.asarray(_log_prior_of_lapse(model.lapse, np.asarray(x, float)))
+            return tuple(map(np.asarray, _lapse_and_log_prior(model.lapse, np.asarray(x, float))))
 
     def height(x, start=None):
-        here = chosen._replace(noise=model.choice_noise({"lapse": float(expit(x))}))
+        lapse, log_prior = map(float, at(x))
+        here = chosen._replace(noise=model.choice_noise({"lapse": lapse}))
         begun = None if start is None else (expand(here, start[1].theta), start[2].loc)
         found[float(x)] = here, *find_mode(here, variance, loc_variance, begun, num_subjects)
         expansion, conditional = found[float(x)][1:]
-        return float(log_prior(x)) + expansion.constant + conditional.evidence
+        return log_prior + expansion.constant + conditional.evidence
 
-    heights = np.array([height(x) for x in LAPSES])
-    if (heights - log_prior(LAPSES)).argmax() == 0:
+    heights, (lapses, log_prior) = np.array([height(x) for x in LAPSES]), at(LAPSES)
+    if lapses[0] < NO_LAPSE and (heights - log_prior).argmax() == 0:
         warn_user(
             "the likelihood is largest where the lapse probability is 0: the choices show no lapses beside the noise, "
             "and what is above zero of its posterior is its prior"
@@ -354,9 +357,10 @@ def _with_lapse(
     here, reference, middle = each[len(each) // 2]
     noise = rng.standard_t(DEGREES, num_draws)
     x = mode + spread * noise
-    log_weights = log_prior(x) - log_t(noise[:, None]) + math.log(spread)
+    lapses, log_prior = at(x)
+    log_weights = log_prior - log_t(noise[:, None]) + math.log(spread)
     moved = {
-        "lapse": expit(x),
+        "lapse": lapses,
         "theta": np.empty((num_draws, *middle.theta.shape)),
         "loc": np.empty((num_draws, len(variance))),
     }
@@ -391,10 +395,11 @@ def _with_lapse(
 
 
 @quick_jit
-def _log_prior_of_lapse(prior: dist.Distribution, x: Array) -> Array:
-    """Log prior density of the logit x of the lapse probability."""
-    log_prob = prior.log_prob(jax.nn.sigmoid(x))
-    return log_prob + jax.nn.log_sigmoid(x) + jax.nn.log_sigmoid(-x)
+def _lapse_and_log_prior(prior: dist.Distribution, x: Array) -> tuple[Array, Array]:
+    """Lapse probabilities at logits x of their place in the support of the prior, and the log prior density of x."""
+    transform = biject_to(prior.support)
+    lapse = transform(x)
+    return lapse, prior.log_prob(lapse) + transform.log_abs_det_jacobian(x, lapse)
 
 
 @quick_jit

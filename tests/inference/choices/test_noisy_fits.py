@@ -11,7 +11,7 @@ import numpyro.distributions as dist
 import pytest
 from scipy.optimize import minimize
 from scipy.special import expit, log_expit, logsumexp
-from scipy.stats import beta, norm
+from scipy.stats import beta, norm, uniform
 
 import ethogram
 from ethogram.inference.choices import (
@@ -87,9 +87,12 @@ def test_elasticities_of_a_logit_are_its_formula_and_those_of_a_probit_are_not_a
     assert np.abs(probit[1, 0] - probit[2, 0]) > 0.01
 
 
-def test_lapses_and_values_have_the_moments_of_a_grid():
-    """Of a logit of one value between two options, and a Beta prior; 4.5 standard errors."""
-    model = ethogram.Logit(1.0, lapse=dist.Beta(2, 10))
+@pytest.mark.parametrize(
+    ("prior", "truth"), [(dist.Beta(2, 10), beta(2, 10)), (dist.Uniform(0.02, 0.2), uniform(0.02, 0.18))]
+)
+def test_lapses_and_values_have_the_moments_of_a_grid(prior, truth):
+    """Of a logit of one value between two options, and priors on all and on a part of [0, 1]; 4.5 standard errors."""
+    model = ethogram.Logit(1.0, lapse=prior)
     rng = np.random.default_rng(3)
     x = rng.normal(size=(60, 2, 1)) * 2
     chosen = (x[..., 0] + rng.gumbel(size=(60, 2))).argmax(1)
@@ -100,7 +103,7 @@ def test_lapses_and_values_have_the_moments_of_a_grid():
     gaps = x[np.arange(60), chosen, 0] - x[np.arange(60), 1 - chosen, 0]
     lapse = expit(at)
     each = np.log((1 - lapse)[..., None] * expit(theta[..., None] * gaps) + lapse[..., None] / 2).sum(-1)
-    log_joint = each + norm.logpdf(theta) + beta.logpdf(lapse, 2, 10) + log_expit(at) + log_expit(-at)
+    log_joint = each + norm.logpdf(theta) + truth.logpdf(lapse) + log_expit(at) + log_expit(-at)
     mass = np.exp(log_joint - log_joint.max())
     evidence = log_joint.max() + np.log(mass.sum() * (theta[1, 0] - theta[0, 0]) * (at[0, 1] - at[0, 0]))
     mass /= mass.sum()
