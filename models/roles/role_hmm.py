@@ -137,7 +137,7 @@ class RoleHMM(ConjugateModel):
             return object.__new__(cls)
         given: dict[str, Any] = dict(zip(RoleHMM.__match_args__, fields, strict=False)) | named
         parts: Any = (given.get("transition"), given.get("emission"))
-        asks = [part.role_model() for part in parts if hasattr(part, "role_model")]
+        asks = [part.role_model() for part in parts if hasattr(type(part), "role_model")]
         return object.__new__(OF_DWELL.get(str(given.get("dwell")), (*asks, cls)[0]))
 
     @property

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from numpyro.handlers import seed, trace
 
+import ethogram
 from ethogram.inference.conjugate.conjugate_svi import ConjugateSVI
 from ethogram.models.data.trajectories import Metadata, Trajectories
 from ethogram.models.emissions import (
@@ -41,6 +42,7 @@ HALF = np.array([[0.9, 0.2], [NAN, NAN]])
     [
         ({"num_roles": 0}, ValueError, "num_roles must be"),
         ({"emission": None}, TypeError, "emission must be of a subclass of Emission"),
+        ({"emission": ethogram.ChoiceEmission}, TypeError, "emission must be of a subclass of Emission"),
         ({"exclusive": "always"}, (ValueError, TypeError), "exclusive"),
         (EXCLUSIVE | {"initial": 1.0}, ValueError, "initial is not a parameter of exclusive='per_sequence'"),
         (EXCLUSIVE | {"transition": 1.0}, ValueError, "transition is not a parameter"),
