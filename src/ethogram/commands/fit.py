@@ -26,8 +26,9 @@ DESCRIPTION = """\
 Fits a model to a table, or to files of animal tracking. DIR gets a report for
 a browser, the figure, summary.csv with 90 % intervals, fit.ethogram for
 ethogram.load and fit.nc for ArviZ; of roles and intents states.csv with a row
-per frame, time_budget.csv and bouts.csv, of covariates effects.csv; of a range of roles their held-out
-scores: the least number within one standard error of the best is fitted."""
+per frame, time_budget.csv and bouts.csv, of covariates effects.csv; of a range
+of roles their held-out scores: the least number within one standard error of
+the best is fitted."""
 EXAMPLES = """\
 emissions, of all features, one per feature in their order, or by name:
   --emission gaussian    --emission gamma,von-mises    --emission y=poisson

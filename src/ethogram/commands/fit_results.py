@@ -86,7 +86,7 @@ def _tables(found: Fit, read: Program, model: str) -> dict[str, Callable[[], Any
         by = "sequence" if found.data.agent is None else "agent"
         tables |= {"states.csv": states, "bouts.csv": lambda: found.bouts()}
         tables["time_budget.csv"] = lambda: found.time_budget(by=by).reset_index()
-    if isinstance(found.model, CovariateRoleHMM):
+    if isinstance(found.model, CovariateRoleHMM) and found.model.transition.formula.strip():
         tables["effects.csv"] = lambda: found.effects().reset_index()
     return tables
 

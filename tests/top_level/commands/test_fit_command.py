@@ -162,11 +162,21 @@ def test_tables_have_positions_of_steps_and_durations_in_hours():
     table = pandas.DataFrame({"t": dates, "x": [0.0, 3.0, 3.0], "y": [0.0, 4.0, 5.0]})
     positions = Trajectories.from_table(table, time="t", features=["x", "y"])
     steps = ethogram.step_and_turn(positions)
-    found = SimpleNamespace(states=lambda: SimpleNamespace(to_table=steps.to_table), data=steps)
+    states = SimpleNamespace(to_table=steps.to_table)
+    found = SimpleNamespace(states=lambda: states, data=steps, model=None)
     tables = fit_results._tables(found, Program(steps, (), None, positions=positions), "roles")
     assert tables["states.csv"]()[["step", "x", "y"]].to_numpy().tolist() == [[5, 0, 0], [1, 3, 4]]
     bouts = pandas.DataFrame({"duration": pandas.to_timedelta(["90min"]), "frames": [3]})
     assert fit_results._in_hours(bouts).to_dict("list") == {"duration_hours": [1.5], "frames": [3]}
+
+
+def test_effects_are_a_table_where_there_are_covariates():
+    for formula, has in (("heat", True), ("", False)):
+        model = ethogram.RoleHMM(
+            2, ethogram.GaussianEmission(1), transition=ethogram.Covariates(formula, vary="subject")
+        )
+        found = SimpleNamespace(model=model, data=Trajectories.from_list([[[0.0]]]))
+        assert ("effects.csv" in fit_results._tables(found, Program(None, (), None), "roles")) == has
 
 
 CASES = {
