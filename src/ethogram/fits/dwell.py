@@ -62,11 +62,16 @@ def _draws(fit: Any) -> tuple[Float[np.ndarray, "draw state"], Float[np.ndarray,
         sites = {name: np.asarray(site, float) for name, site in flat_draws(fit.draws().sites).items()}
         if "dwell_mean" in sites:
             return sites["dwell_mean"], sites["dwell_size"]
-        if not isinstance(fit.model, CovariateRoleHMM):
-            leaves = 1 - np.diagonal(sites["transition"], axis1=-2, axis2=-1)
+        matrices = sites.get("transition")
+        if isinstance(fit.model, CovariateRoleHMM) and not (
+            fit.model.transition.formula.strip() or fit.model.transition.vary
+        ):
+            matrices = fit.model.per_step(sites["log_odds"][:, None], sites)[:, 0]
+        if matrices is not None:
+            leaves = 1 - np.diagonal(matrices, axis1=-2, axis2=-1)
             mean = 1 / np.maximum(leaves, 1e-6)
             return mean, np.ones_like(mean)
     raise TypeError(
-        f"fitted dwell times are those of a RoleHMM that is not exclusive, and of one with Covariates if it has "
-        f"dwell='negative-binomial'; the model is a {type(fit.model).__name__}: read fit.dwell_times()"
+        "fitted dwell times are those of a RoleHMM that is not exclusive, and whose transitions have no covariates "
+        f"or dwell='negative-binomial'; the model is a {type(fit.model).__name__}: read fit.dwell_times()"
     )

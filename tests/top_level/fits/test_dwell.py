@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import types
+
 import jax
 import matplotlib
 import numpy as np
@@ -9,6 +11,7 @@ import pytest
 from scipy.stats import nbinom
 
 import ethogram
+from ethogram.fits import dwell
 
 matplotlib.use("Agg")
 
@@ -103,3 +106,12 @@ def test_geometric_dwell_times_are_drawn_too(made):
     plain.model = covered
     with pytest.raises(TypeError, match="dwell='negative-binomial'"):
         plain.dwell_distribution()
+
+
+def test_constant_transitions_beside_a_regression_have_geometric_dwell_times():
+    log_odds = np.log([[1.0, 1 / 9], [1 / 3, 1.0]])
+    found = types.SimpleNamespace(sites={"log_odds": np.tile(log_odds, (1, 3, 1, 1))})
+    model = ethogram.RoleHMM(2, ethogram.ChoiceEmission("x"))
+    mean, size = dwell._draws(types.SimpleNamespace(model=model, draws=lambda: found))
+    np.testing.assert_allclose(mean, np.tile([10.0, 4.0], (3, 1)))
+    np.testing.assert_array_equal(size, 1)
