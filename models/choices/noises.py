@@ -36,8 +36,8 @@ def read_noise(noise: Any, nu: Any, lapse: Any, flat: bool) -> tuple[Any, Any]:
         require_reals("nu", nu)
         if np.ndim(nu) or (is_concrete(nu) and not 1 <= np.asarray(nu) < np.inf):
             raise ValueError(
-                f"nu must be a finite number of at least 1, not {nu!r}: below, the noise is next to none with lapses, "
-                'for which there is lapse; infinite nu is noise="normal"'
+                f"nu must be a finite number of at least 1, not {nu!r}: give lapse= for errors that are rarer and "
+                'larger, and noise="normal" for infinite nu'
             )
     if isinstance(lapse, dist.Distribution):
         require_prior("lapse", lapse, most=1)

@@ -152,8 +152,8 @@ class Covariates:
             ) from None
         if "1" not in map(str, terms):
             raise ValueError(
-                f"formula {self.formula!r} removes the constant: leave '- 1' out, since every change of state has its "
-                "own log odds"
+                f"formula {self.formula!r} removes the constant: leave '- 1' out, since every state, or change of "
+                "state, has a constant of its own"
             )
         found: dict[str, None] = {}
         for factor in factors:

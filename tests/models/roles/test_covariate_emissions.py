@@ -217,7 +217,7 @@ def test_effects_of_transitions_and_of_emissions_stand_side_by_side():
     ("make", "message"),
     [
         (lambda: ethogram.ChoiceEmission(""), "formula is empty"),
-        (lambda: ethogram.ChoiceEmission("x - 1"), "removes the constant"),
+        (lambda: ethogram.ChoiceEmission("x - 1"), "every state, or change"),
         (lambda: ethogram.ChoiceEmission("x", num_options=1), "num_options"),
         (lambda: ethogram.ChoiceEmission("x", num_options=3, link="probit"), "is of two options, not 3"),
         (lambda: ethogram.ChoiceEmission("x", link="log"), "link"),

@@ -47,7 +47,7 @@ def test_the_state_that_follows_the_stimulus_comes_first(fit, found):
     agree = (fit.states().probability.argmax(-1) == found[1]).mean()
     assert agree > 0.8
     assert fit.result.restart_heights.shape == (2,)
-    assert fit.log_evidence < 0 if hasattr(fit, "log_evidence") else True
+    assert fit.result.log_evidence < 0
 
 
 def test_effects_of_both_parts_are_in_one_table(fit):
