@@ -178,7 +178,7 @@ def test_a_role_hmm_with_covariates_survives_pickling_and_replacing(tmp_path):
         ("y ~ temperature", "one side"),
         ("1", "names no covariate"),
         ("open('x')", "calls open"),
-        ("temperature.values", "names of covariates"),
+        ("temperature.values", "takes temperature.values, and the data have"),
         ("temperature + I(2 * temperature)", "is a combination of those before it"),
         ("I(temperature * 0)", "is the same in all steps"),
         ("np.log(temperature)", "is not finite in some steps"),
