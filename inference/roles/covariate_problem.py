@@ -24,7 +24,16 @@ from ethogram.models.quick_jit import quick_jit
 from ethogram.models.roles.covariate_emission import CovariateEmission
 from ethogram.models.roles.covariate_roles import SPREAD, CovariateRoleHMM
 
-__all__ = ["Expansion", "Layout", "Problem", "latent_starts", "log_likelihood", "log_prior", "unconstrained"]
+__all__ = [
+    "Expansion",
+    "Layout",
+    "Problem",
+    "latent_starts",
+    "log_likelihood",
+    "log_prior",
+    "unconstrained",
+    "with_latent",
+]
 
 LEAST_PROBABILITY = 1e-3
 """Of a first state, where the search starts."""
@@ -170,7 +179,7 @@ class Problem(NamedTuple):
 
     def start(self, parameters: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
         """Phi and d at the parameters of a fit without covariates."""
-        own = _with_latent(self.model, {k: v for k, v in parameters.items() if k != "transition"})
+        own = with_latent(self.model, {k: v for k, v in parameters.items() if k != "transition"})
         transition = np.maximum(np.asarray(parameters["transition"], float), 1e-12)
         off = ~np.eye(len(transition), dtype=bool)
         odds = np.log(transition / np.diagonal(transition)[:, None])[off]
@@ -299,10 +308,10 @@ def _slopes(model: Any, data: Sequences, layout: Layout, rows: Array) -> tuple[A
 
 def latent_starts(model: CovariateRoleHMM, draws: dict[str, Any]) -> dict[str, Array]:
     """Unconstrained latent sites (draw, ...) of the numpyro model, at draws by site."""
-    return _latent_starts(model, _with_latent(model, draws))
+    return _latent_starts(model, with_latent(model, draws))
 
 
-def _with_latent(model: CovariateRoleHMM, sites: dict[str, Any]) -> dict[str, Any]:
+def with_latent(model: CovariateRoleHMM, sites: dict[str, Any]) -> dict[str, Any]:
     """Parameters by site, with the latent sites of the emission that they determine, such as vectors of directions."""
     blocks, sites = model.prior(), {name: np.asarray(value) for name, value in sites.items()}
     found = {name: start_of_site(name, sites, blocks) for name in _latent(model) if name != "initial_free"}

@@ -21,6 +21,7 @@ from ethogram.inference.roles.covariate_problem import (
     log_likelihood,
     log_prior,
     unconstrained,
+    with_latent,
 )
 from ethogram.models.quick_jit import quick_jit
 
@@ -43,7 +44,8 @@ def best_start(
     log_scales : of splines, as of `Problem.prior`.
     """
     first, _ = problem.start(parameters)
-    drawn = _draws(problem.model, jax.random.split(key, restarts), parameters)
+    own = with_latent(problem.model, {name: x for name, x in parameters.items() if name != "transition"})
+    drawn = _draws(problem.model, jax.random.split(key, restarts), own)
     starts = np.tile(first, (restarts, 1))
     starts[:, : problem.layout.conjugate] = np.asarray(drawn)
     precision, _ = problem.prior(log_scales)

@@ -66,7 +66,7 @@ def faults(fit: Any, thorough: bool) -> Iterator[Finding]:
             "intercept": np.full((emission.rows, 1), emission.scale),
         }
         standard = {
-            f"{column} on {row} of {state}": each / scales[site][place]
+            f"{column} on {row} in state {state}": each / scales[site][place]
             for (state, row, column), site, place, each in _slopes(fit, model, draws)
         }
         yield from _decided_by_prior(standard, "the observation", type(emission).__name__)
@@ -204,7 +204,7 @@ def long_run(fit: Any, at: Mapping[str, Any], probability: float) -> Any:
     model, _ = _model_and_draws(fit)
     if not isinstance(at, Mapping) or not at:
         raise TypeError(f"at is {at!r}: give values by covariate, such as {{'temperature': [5, 25]}}")
-    _require_covariates(model.transition.variables(), at)
+    _require_covariates(model.transition.variables(), at, "the formula of transitions")
     empty = [name for name, values in at.items() if np.ndim(values) and not len(values)]
     if empty:
         raise ValueError(f"at has no values for {empty[0]!r}: give one or more")
@@ -265,6 +265,13 @@ def plot_covariate(fit: Any, name: str, figure: Any = None, at: Mapping[str, Any
 
 def _model_and_draws(fit: Any) -> tuple[Any, dict[str, np.ndarray]]:
     if not isinstance(fit.model, CovariateRoleHMM):
+        from ethogram.models.choices import NoisyMDP
+
+        if isinstance(fit.model, NoisyMDP):
+            raise TypeError(
+                "effects of features on choices are those of ethogram.choices.marginal_effects(fit.model, "
+                "fit.draws().sites, fit.data, feature), elasticities and willingness_to_pay"
+            )
         raise TypeError(
             f"a {type(fit.model).__name__} without Covariates has no effects: give "
             "RoleHMM(..., transition=ethogram.Covariates('temperature')), or an emission with covariates, such as "
@@ -279,12 +286,10 @@ def _tail(probability: float) -> float:
     return (1 - probability) / 2
 
 
-def _require_covariates(known: Sequence[str], names: Iterable[str]) -> None:
+def _require_covariates(known: Sequence[str], names: Iterable[str], of: str = "the formula") -> None:
     for name in names:
         if name not in known:
-            raise ValueError(
-                f"{name!r} is no covariate of the formula: it takes {', '.join(known) or 'none'}"
-            )
+            raise ValueError(f"{name!r} is no covariate of {of}: it takes {', '.join(known) or 'none'}")
 
 
 def _matrices(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import types
 
 import jax
 import matplotlib
@@ -77,7 +78,7 @@ def test_curves_of_choices_are_probabilities_at_the_covariate(fit):
         matplotlib.pyplot.close(figure)
     with pytest.raises(ValueError, match="it takes stimulus, wind"):
         fit.plot("sun")
-    with pytest.raises(ValueError, match="it takes wind"):
+    with pytest.raises(ValueError, match="of transitions: it takes wind"):
         fit.time_budget(at={"stimulus": 1.0})
     matplotlib.pyplot.close(fit.plot())
 
@@ -117,7 +118,12 @@ def test_slopes_that_the_prior_decides_are_named(fit):
     other.result = dataclasses.replace(fit.result, sites=sites)
     other._diagnoses, other._paths = {}, {}
     said = [str(finding) for finding in other.diagnose() if finding.kind == "prior"]
-    assert any("stimulus on 1 of 1" in each and "which alone may bound" in each for each in said)
+    assert any("stimulus on 1 in state 1" in each and "which alone may bound" in each for each in said)
+
+
+def test_effects_of_choices_name_the_functions_that_have_them():
+    with pytest.raises(TypeError, match=r"ethogram\.choices\.marginal_effects"):
+        effects.effects(types.SimpleNamespace(model=ethogram.Logit()), 0.9)
 
 
 def test_one_state_is_a_penalised_logistic_regression(found):
@@ -158,3 +164,16 @@ def test_nuts_has_the_posterior_of_choices(fit):
     table, other = chains.summary(), fit.summary()
     other = other.loc[table.index]
     assert (np.abs(table["mean"] - other["mean"]) < 0.45 * table["sd"]).all()
+
+
+@pytest.mark.slow
+def test_climbs_of_angles_start_at_their_directions():
+    rng = np.random.default_rng(2)
+    x = rng.normal(size=(2, 50))
+    turns = 2 * np.arctan(0.5 * x) + rng.normal(scale=0.3, size=x.shape) + np.repeat([0.0, 1.5], 25)
+    angles = np.angle(np.exp(1j * turns))
+    data = ethogram.Trajectories.from_list(list(angles[..., None]), covariates={"x": list(x)})
+    model = ethogram.RoleHMM(2, ethogram.RegressionEmission(ethogram.VonMisesEmission(), "x"))
+    fit = ethogram.fit(jax.random.key(0), model, data, **SETTINGS)
+    assert np.isfinite(fit.result.restart_heights).all()
+    assert abs(fit.result.sites["weight"].mean() - 0.5) < 0.15
