@@ -11,6 +11,7 @@ import gc
 import multiprocessing
 import resource
 import tempfile
+import threading
 import time
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -99,19 +100,30 @@ def by_processes(key: Any, items: dict[str, Any]) -> dict[str, Any]:
 
 
 def resident(count: int) -> dict[str, Any]:
-    """Megabytes that a process holds after a tenth of so many fits into a folder, and after all."""
-    held = []
+    """Megabytes that a process holds when a tenth of so many fits are in the folder, and after all, in one run."""
+    items, held = {str(each): tracks(each % 50, 25) for each in range(count)}, []
+
+    def watch(out: Path) -> None:
+        while not out.is_dir() or sum(1 for _ in out.iterdir()) < count // 10:
+            time.sleep(0.1)
+        held.append(megabytes())
+
     with tempfile.TemporaryDirectory() as folder:
-        for number in (count // 10, count):
-            items = {str(each): tracks(each % 50, 25) for each in range(number)}
-            out = Path(folder) / "runs"
-            ethogram.map_fits(MODEL, items, key=jax.random.key(0), out=out, progress_bar=False)
-            del items
-            gc.collect()
-            held.append(int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / 2**20)
+        out = Path(folder) / "runs"
+        watcher = threading.Thread(target=watch, args=(out,), daemon=True)
+        watcher.start()
+        ethogram.map_fits(MODEL, items, key=jax.random.key(0), out=out, progress_bar=False)
+        watcher.join()
+        gc.collect()
+        held.append(megabytes())
     ratio = held[1] / held[0]
     row = {"what": "memory", "fits": count, "tenth_mb": held[0], "all_mb": held[1]}
     return row | judged(ratio, MEMORY, ratio <= MEMORY)
+
+
+def megabytes() -> float:
+    """Resident memory of this process."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / 2**20
 
 
 def judged(value: float, target: float, reached: bool) -> dict[str, Any]:
