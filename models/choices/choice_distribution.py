@@ -37,7 +37,7 @@ class ChoiceNoise(abc.ABC):
         """Log probability (...) of the chosen option; nodes are those of a quadrature, where there is one."""
 
     @abc.abstractmethod
-    def probabilities(self, utilities: Array, legal: Array) -> Array:
+    def probabilities(self, utilities: Any, legal: Any) -> Array:
         """Probability of every option (..., option), zero where not legal; sums to one."""
 
     @abc.abstractmethod

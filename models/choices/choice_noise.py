@@ -38,7 +38,7 @@ class GumbelNoise(ChoiceNoise):
         terms = jnp.where(others, -gaps, -jnp.inf)
         return -logsumexp(jnp.concatenate([jnp.zeros_like(gaps, shape=(1, *gaps.shape[1:])), terms]), axis=0)
 
-    def probabilities(self, utilities: Array, legal: Array) -> Array:
+    def probabilities(self, utilities: Any, legal: Any) -> Array:
         """Probability of every option (..., option)."""
         return jax.nn.softmax(jnp.where(legal, utilities, -jnp.inf), axis=-1)
 
@@ -71,7 +71,7 @@ class LapseNoise(ChoiceNoise):
         """Log probability (...): 0 where the decision has one option."""
         return self._mixed(self.base.log_probability(gaps, others, num_nodes), others)
 
-    def probabilities(self, utilities: Array, legal: Array) -> Array:
+    def probabilities(self, utilities: Any, legal: Any) -> Array:
         """Probability of every option (..., option)."""
         chance = legal / jnp.sum(legal, axis=-1, keepdims=True)
         mixed = (1 - self.lapse) * self.base.probabilities(utilities, legal) + self.lapse * chance

@@ -40,7 +40,7 @@ def read_noise(noise: Any, nu: Any, lapse: Any, flat: bool) -> tuple[Any, Any]:
                 'larger, and noise="normal" for infinite nu'
             )
     if isinstance(lapse, dist.Distribution):
-        require_prior("lapse", lapse, most=1)
+        require_prior("lapse", lapse, most=1.0)
     elif lapse is not None:
         require_reals("lapse", lapse)
         if np.ndim(lapse) or (is_concrete(lapse) and not 0 <= np.asarray(lapse) < 1):

@@ -67,7 +67,7 @@ class NormalNoise(ChoiceNoise):
         """Log probability (...), by nodes at the mode of the integrand."""
         return log_probability(gaps, others, num_nodes or self.num_nodes or NODES[gaps.dtype])
 
-    def probabilities(self, utilities: Array, legal: Array) -> Array:
+    def probabilities(self, utilities: Any, legal: Any) -> Array:
         """Probability of every option (..., option), by one quadrature rule for all."""
         return option_probabilities(utilities, legal)
 
@@ -212,7 +212,7 @@ are a third of the smallest standard deviation of the largest of a hundred, and 
 
 
 @jax.jit
-def option_probabilities(utilities: Array, legal: Array) -> Array:
+def option_probabilities(utilities: Any, legal: Any) -> Array:
     r"""Probability of every option (..., option): :math:`\int h(x - \mu_j) \prod_k \Phi(x - \mu_k)\, dx`."""
     top = jnp.max(jnp.where(legal, utilities, -jnp.inf), axis=-1, keepdims=True)
     gaps = jnp.where(legal, top - utilities, 0)

@@ -88,7 +88,7 @@ class StudentNoise(ChoiceNoise):
 
         return logsumexp(lax.map(at, nodes), axis=0)
 
-    def probabilities(self, utilities: Array, legal: Array) -> Array:
+    def probabilities(self, utilities: Any, legal: Any) -> Array:
         """Probability of every option (..., option)."""
         eta, log_weights = self._scales(jnp.zeros((), utilities.dtype), _rule(NODES[utilities.dtype]))
 

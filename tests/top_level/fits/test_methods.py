@@ -18,7 +18,7 @@ from ethogram import fits
 from ethogram.domains import diagnosis
 from ethogram.fits import methods, systems
 from ethogram.fits.fit_object import Fit
-from ethogram.inference.choices import laplace, px_da_chains
+from ethogram.inference.choices import choice_expansion, px_da_chains
 from ethogram.inference.conjugate import ConjugateSVI
 from ethogram.inference.sampled_posterior import SampledPosterior
 
@@ -224,7 +224,7 @@ def test_units_of_choices_follow_the_units_of_their_features():
         data = ethogram.Decisions.from_list(
             features * scale, np.where(np.arange(60) < 3, -1, choice)
         )._replace(legal=legal)
-        return laplace.units(model.check(data))
+        return choice_expansion.units(model.check(data))
 
     found = units(np.ones(2))
     np.testing.assert_allclose(units(np.array([1e4, 0.1])), found / np.array([1e4, 0.1]), rtol=1e-9)
@@ -249,7 +249,7 @@ def test_auto_takes_laplace_of_choices_where_its_pareto_k_is_small(choices, monk
     for place, name, value, settings in (
         (methods, "LARGEST_K", k, few),
         (methods, "LEAST_SHARE", 1.5, few),
-        (laplace, "MOST_STEPS", 0, few),  # Newton's method does not converge
+        (choice_expansion, "MOST_STEPS", 0, few),  # Newton's method does not converge
         (methods, "LARGEST_K", methods.LARGEST_K, {"num_chains": 1}),
     ):
         with monkeypatch.context() as patched, pytest.raises(InterruptedError):
