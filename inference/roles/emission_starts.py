@@ -42,6 +42,10 @@ def best_start(
     ----------
     parameters : of a fit without covariates, from which starts have the sites that are not drawn.
     log_scales : of splines, as of `Problem.prior`.
+
+    Raises
+    ------
+    RuntimeError : no climb has a finite density.
     """
     first, _ = problem.start(parameters)
     own = with_latent(problem.model, {name: x for name, x in parameters.items() if name != "transition"})
@@ -54,6 +58,10 @@ def best_start(
         problem.model, problem.data, problem.layout, problem.num_rows, prior, jnp.asarray(starts)
     )
     heights = np.where(np.isnan(heights), -np.inf, heights)
+    if not (heights > -np.inf).any():
+        raise RuntimeError(
+            "no climb of the regressions has a finite density: see whether values or covariates are far from all others"
+        )
     return np.asarray(places)[int(np.argmax(heights))], heights
 
 
