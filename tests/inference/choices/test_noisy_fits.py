@@ -122,7 +122,7 @@ def test_lapses_and_values_have_the_moments_of_a_grid(prior, truth):
 )
 def fitted(request):
     model = NOISES[request.param]
-    draws = 100 if request.param == "student" else 500  # whose probabilities are integrals of integrals
+    draws = 200 if request.param == "student" else 500  # whose probabilities are integrals of integrals
     return ethogram.fit(KEY, model, planted(model), "laplace", num_samples=draws)
 
 
