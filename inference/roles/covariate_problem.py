@@ -29,8 +29,7 @@ __all__ = [
     "Layout",
     "Problem",
     "latent_starts",
-    "log_likelihood",
-    "log_prior",
+    "log_joint",
     "unconstrained",
     "with_latent",
 ]
@@ -264,12 +263,12 @@ def _constrained(model: CovariateRoleHMM, z: Array) -> dict[str, Array]:
     return constrain_fn(model.conjugate_part, (), {}, _by_site(model, z), return_deterministic=True)
 
 
-def log_prior(model: CovariateRoleHMM, z: Array) -> Array:
+def _log_prior(model: CovariateRoleHMM, z: Array) -> Array:
     """Log density of the coordinates of the conjugate part."""
     return -potential_energy(model.conjugate_part, (), {}, _by_site(model, z))
 
 
-def log_likelihood(model: CovariateRoleHMM, data: Sequences, layout: Layout, rows: Array) -> Array:
+def _log_likelihood(model: CovariateRoleHMM, data: Sequences, layout: Layout, rows: Array) -> Array:
     """Summed log likelihood of all sequences at rows (row, size) of parameters."""
     square = model.by_change
 
@@ -289,21 +288,21 @@ def log_likelihood(model: CovariateRoleHMM, data: Sequences, layout: Layout, row
     return jnp.sum(model.kernels.log_normalizer(*each))
 
 
-def _log_joint(model: Any, data: Sequences, layout: Layout, rows: Array) -> Array:
+def log_joint(model: Any, data: Sequences, layout: Layout, rows: Array) -> Array:
     """Log likelihood and log prior of the conjugate part at rows (row, size)."""
-    return log_likelihood(model, data, layout, rows) + log_prior(model, rows[0, : layout.conjugate])
+    return _log_likelihood(model, data, layout, rows) + _log_prior(model, rows[0, : layout.conjugate])
 
 
 @quick_jit(calls=2**8, static_argnames="layout")
 def _values(model: Any, data: Sequences, layout: Layout, rows: Array) -> Array:
     """Log density (draw,) at rows (draw, row, size)."""
-    return lax.map(functools.partial(_log_joint, model, data, layout), rows)
+    return lax.map(functools.partial(log_joint, model, data, layout), rows)
 
 
 @quick_jit(calls=2**8, static_argnames="layout")
 def _slopes(model: Any, data: Sequences, layout: Layout, rows: Array) -> tuple[Array, Array]:
     """Log density (draw,) at rows (draw, row, size), and its gradient (draw, row, size)."""
-    return lax.map(jax.value_and_grad(functools.partial(_log_joint, model, data, layout)), rows)
+    return lax.map(jax.value_and_grad(functools.partial(log_joint, model, data, layout)), rows)
 
 
 def latent_starts(model: CovariateRoleHMM, draws: dict[str, Any]) -> dict[str, Array]:

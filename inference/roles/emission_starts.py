@@ -18,8 +18,7 @@ from jax import Array, lax
 from ethogram.inference.roles.covariate_problem import (
     Layout,
     Problem,
-    log_likelihood,
-    log_prior,
+    log_joint,
     unconstrained,
     with_latent,
 )
@@ -82,13 +81,12 @@ def _climbs(
     """Places (restart, shared) after all steps of climbs side by side, and log joint densities there."""
     centre, precision = prior
 
-    def log_joint(phi: Array) -> Array:
+    def log_posterior(phi: Array) -> Array:
         rows = jnp.broadcast_to(jnp.pad(phi, (0, layout.size - layout.shared)), (num_rows, layout.size))
-        value = log_likelihood(model, data, layout, rows) + log_prior(model, phi[: layout.conjugate])
-        return value - ((phi - centre) ** 2 @ precision) / 2
+        return log_joint(model, data, layout, rows) - ((phi - centre) ** 2 @ precision) / 2
 
     optimiser = optax.adam(optax.cosine_decay_schedule(STEP_SIZE, STEPS))
-    slope = jax.vmap(jax.grad(log_joint))
+    slope = jax.vmap(jax.grad(log_posterior))
 
     def step(carry: Any, _: None) -> tuple[Any, None]:
         phi, state = carry
@@ -96,4 +94,4 @@ def _climbs(
         return (phi + moves, state), None
 
     (places, _), _ = lax.scan(step, (starts, optimiser.init(starts)), length=STEPS)
-    return places, jax.vmap(log_joint)(places)
+    return places, jax.vmap(log_posterior)(places)

@@ -176,7 +176,7 @@ class CovariateRoleHMM(RoleHMM):
         return self.chain({**parameters, "log_odds": log_odds}, batch)
 
     def chain(self, parameters: dict[str, Any], batch: Any, **options: Any) -> DrivenMarkov:
-        """Distribution of the observations of a batch, whose sequences have these log odds, or each its own."""
+        """Distribution of the observations of a batch, with the same log odds for all sequences or one matrix each."""
         columns = jnp.asarray(batch.covariates)
         matrices = log_transitions(parameters["log_odds"], parameters["effect"], columns)
         matrices = jnp.broadcast_to(matrices, (*np.shape(batch.lengths), *matrices.shape[-3:]))
