@@ -102,7 +102,7 @@ def require_prior(name: str, prior: dist.Distribution, most: float = np.inf) -> 
         where = (
             "the positive reals, such as HalfNormal"
             if np.isinf(most)
-            else f"[0, {most}], such as Beta(1, 19)"
+            else f"[0, {most:g}], such as Beta(1, 19)"
         )
         raise ValueError(f"{name} has a prior with support {support}: pass a distribution on {where}")
 

@@ -62,11 +62,11 @@ def _draws(fit: Any) -> tuple[Float[np.ndarray, "draw state"], Float[np.ndarray,
         sites = {name: np.asarray(site, float) for name, site in flat_draws(fit.draws().sites).items()}
         if "dwell_mean" in sites:
             return sites["dwell_mean"], sites["dwell_size"]
-        matrices = sites.get("transition")
-        if isinstance(fit.model, CovariateRoleHMM) and not (
-            fit.model.transition.formula.strip() or fit.model.transition.vary
-        ):
-            matrices = fit.model.per_step(sites["log_odds"][:, None], sites)[:, 0]
+        if isinstance(fit.model, CovariateRoleHMM):
+            changing = fit.model.transition.formula.strip() or fit.model.transition.vary
+            matrices = None if changing else fit.model.per_step(sites["log_odds"][:, None], sites)[:, 0]
+        else:
+            matrices = sites["transition"]
         if matrices is not None:
             leaves = 1 - np.diagonal(matrices, axis1=-2, axis2=-1)
             mean = 1 / np.maximum(leaves, 1e-6)
