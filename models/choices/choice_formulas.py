@@ -25,7 +25,7 @@ from ethogram.models.data.metadata import Metadata, read_metadata
 from ethogram.models.data.padding import Column
 from ethogram.models.printing import short_repr
 
-__all__ = ["ChoiceFormula", "OptionRows", "encode_options", "read_formula"]
+__all__ = ["ChoiceFormula", "OptionRows", "encode_options", "factor_at", "products_of", "read_formula"]
 
 LEAST_SPREAD = 1e-8
 """Of a column's differences between options, against its size: less is rounding."""
@@ -66,8 +66,7 @@ class OptionRows(NamedTuple):
 
 def read_formula(formula: Any, features: Any, metadata: Metadata | None) -> ChoiceFormula | None:
     """The formula that was given, or that of metadata; None where features are columns. ValueError for another one."""
-    record = read_metadata(metadata).formula
-    known: Any = None if record is None else json.loads(record)
+    known = _record(read_metadata(metadata))
     if features is not None and (formula is not None or known is not None):
         given = "formula" if known is None else f"metadata with the formula {known['text']!r}"
         raise ValueError(
@@ -102,6 +101,19 @@ def read_formula(formula: Any, features: Any, metadata: Metadata | None) -> Choi
                 f"of alternatives, write 0 in the second part, '{parts[0].replace('0 + ', '')} | 0'"
             )
     return ChoiceFormula(text, (parts[0], parts[1], parts[2]), (generic, person, own), known)
+
+
+def _record(metadata: Metadata) -> dict[str, Any] | None:
+    """What a formula took from the data, of metadata; None where these have none."""
+    if metadata.formula is None:
+        return None
+    try:
+        read = json.loads(metadata.formula)
+        return {name: read[name] for name in ("text", "base", "levels", "states")}
+    except (ValueError, TypeError, KeyError):
+        raise ValueError(
+            f"metadata.formula is {metadata.formula[:50]!r}, and not what from_table writes there: pass formula="
+        ) from None
 
 
 def encode_options(
@@ -267,3 +279,43 @@ def _check_columns(text: str, names: list[str], padded: np.ndarray, legal: np.nd
             f"formula {text!r} has the column {names[int(left.argmax())]!r}, which is a combination of those before "
             "it: leave one out, or the constants of alternatives by writing 0 in the second part"
         )
+
+
+def products_of(metadata: Metadata, feature: str) -> dict[int, tuple[str, ...]]:
+    """Features that are a name, or products with it in a formula, by number, and their other factors.
+
+    ``price`` enters ``price`` and ``price:income``. A ValueError where a function of the formula takes the name, of
+    which the features do not tell the derivative.
+    """
+    names, wanted = metadata.feature_names or (), feature.split(":")
+    if metadata.formula is None:
+        return {names.index(feature): ()} if feature in names else {}
+    found = {}
+    for number, name in enumerate(names):
+        factors = name.split(":")
+        if all(each in factors for each in wanted):
+            found[number] = tuple(each for each in factors if each not in wanted)
+            continue
+        for factor in factors:
+            inside = any(re.search(rf"(?<![\w.]){re.escape(each)}(?![\w.(])", factor) for each in wanted)
+            if "(" in factor and inside:
+                raise ValueError(
+                    f"{feature!r} enters as {factor}, of which {name!r} is the feature: read a changed table with "
+                    "metadata=data.metadata, and compare the two by share_changes"
+                )
+    return found
+
+
+def factor_at(metadata: Metadata, factor: str, at: Mapping[str, Any]) -> float | None:
+    """Value of a factor of a formula where covariates, and ``option``, the alternative, are `at`; None if not said."""
+    if factor in at:
+        return float(at[factor])
+    if factor in (metadata.action_names or ()):
+        return float(at["option"] == factor) if "option" in at else None
+    found = re.fullmatch(r"(?:C\()?(.+?)\)?\[(?:T\.)?(.*)\]", factor)
+    if found is None or found[1] not in at:
+        return None
+    known, level = (_record(metadata) or {"levels": {}})["levels"].get(found[1], ()), str(at[found[1]])
+    if level not in known:
+        raise ValueError(f"at has {level!r} for {found[1]!r}: its levels are {', '.join(known)}")
+    return float(level == found[2])

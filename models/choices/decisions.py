@@ -25,6 +25,7 @@ from ethogram.models.choices.checks import (
     read_named,
     read_positions,
 )
+from ethogram.models.choices.choice_formulas import products_of
 from ethogram.models.choices.choice_tables import read_long, read_wide
 from ethogram.models.data.description import describe_data, features_in_words, with_spaces
 from ethogram.models.data.metadata import Metadata, read_metadata
@@ -350,6 +351,22 @@ class Decisions(NamedTuple):
         """The decisions at these positions: integers, booleans or a slice."""
         chosen = indices if isinstance(indices, slice) else read_positions(indices, self.num_decisions)
         return jax.tree.map(lambda leaf: leaf[chosen], self)
+
+    def scale_feature(self, feature: str, factor: float | int, option: str | None = None) -> Decisions:
+        """The decisions with a feature, and its products in a formula, times a factor; of one option, or of all.
+
+        ``data.scale_feature("price", 1.1, option="car")`` makes the car a tenth dearer. ValueError for an unknown name,
+        or one that a function takes: read a changed table, with ``metadata=data.metadata``, then.
+        """
+        require_number("factor", factor)
+        entering, options = [*products_of(self.metadata, feature)], [*(self.metadata.action_names or ())]
+        if not entering:
+            raise ValueError(f"feature is {feature!r}: pass one of the names {self.metadata.feature_names}")
+        if option is not None and option not in options:
+            raise ValueError(f"option is {option!r}: pass one of the names {options}")
+        changed, slots = np.array(self.features), slice(None) if option is None else options.index(option)
+        changed[:, slots, entering] *= factor
+        return self._replace(features=changed)
 
     def split(self, key: Any, test_fraction: float | int = 0.25) -> tuple[Decisions, Decisions]:
         """A random split into training and test decisions, each in the original order."""
