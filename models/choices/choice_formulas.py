@@ -66,7 +66,7 @@ class OptionRows(NamedTuple):
 
 def read_formula(formula: Any, features: Any, metadata: Metadata | None) -> ChoiceFormula | None:
     """The formula that was given, or that of metadata; None where features are columns. ValueError for another one."""
-    known = _record(read_metadata(metadata))
+    known: Any = _record(read_metadata(metadata))
     if features is not None and (formula is not None or known is not None):
         given = "formula" if known is None else f"metadata with the formula {known['text']!r}"
         raise ValueError(
