@@ -50,7 +50,8 @@ class ChoiceFormula(NamedTuple):
 
 def read_formula(formula: Any, features: Any, metadata: Metadata | None) -> ChoiceFormula | None:
     """The formula that was given, or that of metadata; None where features are columns. ValueError for another one."""
-    known: Any = _record(read_metadata(metadata))
+    record = read_metadata(metadata).formula
+    known: Any = None if record is None else json.loads(record)
     if features is not None and (formula is not None or known is not None):
         given = "formula" if known is None else f"metadata with the formula {known['text']!r}"
         raise ValueError(
@@ -85,19 +86,6 @@ def read_formula(formula: Any, features: Any, metadata: Metadata | None) -> Choi
                 f"of alternatives, write 0 in the second part, '{parts[0].replace('0 + ', '')} | 0'"
             )
     return ChoiceFormula(text, (parts[0], parts[1], parts[2]), (generic, person, own), known)
-
-
-def _record(metadata: Metadata) -> dict[str, Any] | None:
-    """What a formula took from the data, of metadata; None where these have none."""
-    if metadata.formula is None:
-        return None
-    try:
-        read = json.loads(metadata.formula)
-        return {name: read[name] for name in ("text", "base", "levels", "states")}
-    except (ValueError, TypeError, KeyError):
-        raise ValueError(
-            f"metadata.formula is {metadata.formula[:50]!r}, and not what from_table writes there: pass formula="
-        ) from None
 
 
 def encode_options(
@@ -283,7 +271,7 @@ def factor_at(metadata: Metadata, factor: str, at: Mapping[str, Any]) -> float |
     found = re.fullmatch(r"(?:C\()?(.+?)\)?\[(?:T\.)?(.*)\]", factor)
     if found is None or found[1] not in at:
         return None
-    known, level = (_record(metadata) or {"levels": {}})["levels"].get(found[1], ()), str(at[found[1]])
+    known, level = json.loads(metadata.formula or "{}").get("levels", {}).get(found[1], ()), str(at[found[1]])
     if level not in known:
         raise ValueError(f"at has {level!r} for {found[1]!r}: its levels are {', '.join(known)}")
     return float(level == found[2])
