@@ -12,7 +12,7 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float, Int
 
-from ethogram.fits import checks, diagnose, dwell, effects, figures
+from ethogram.fits import checks, diagnose, dwell, effects, figures, shrinkage
 from ethogram.fits.as_code import as_code
 from ethogram.fits.behaviour_tables import NUM_PATHS, BehaviourTables
 from ethogram.fits.corrected import corrected_fit
@@ -348,11 +348,12 @@ class Fit(BehaviourTables):
         probabilities of transitions, and the shares of time of the long run, of those that depend on it, along it, with
         90 % intervals; other covariates have their medians, or their most frequent level. ``fit.plot("dwell")`` has the
         fitted probabilities of dwell times, with 90 % bands, over the bouts of :meth:`dwell_distribution`.
+        ``fit.plot("shrinkage")`` has the values of subjects of a choice model, by their own decisions and in the fit.
 
         Parameters
         ----------
         figure : empty matplotlib Figure to draw into; a new one of pyplot, which notebooks show, where None. Or the
-            name of a covariate, or ``"dwell"``, in a new one.
+            name of a covariate, ``"dwell"`` or ``"shrinkage"``, in a new one.
         settings : of hidden states ``window``, ``agents`` and ``by``, as of
             :func:`~ethogram.plots.role_timelines`; of rewards also ``grid``, numbers of rows and columns
             where neither names of states, such as ``"0,3"``, nor moves say it, and ``cell_noise=True`` for rewards of
@@ -364,6 +365,8 @@ class Fit(BehaviourTables):
         """
         if isinstance(figure, str) and figure == "dwell":
             return dwell.plot_dwell(self, **settings)
+        if isinstance(figure, str) and figure == "shrinkage":
+            return shrinkage.plot_shrinkage(self, **settings)
         if isinstance(figure, str):
             return effects.plot_covariate(self, figure, **settings)
         require_taken(self, "a figure", self._system.draw, settings)
