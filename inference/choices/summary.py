@@ -26,6 +26,7 @@ from ethogram.models.arguments import is_concrete
 from ethogram.models.choices.choice_problem import ChoiceProblem
 from ethogram.models.choices.decisions import Decisions, weights_of
 from ethogram.models.choices.noisy_mdp import NoisyMDP
+from ethogram.models.choices.subject_values import POPULATION_AXES, population_of
 from ethogram.models.printing import printed_as
 
 __all__ = ["ChoiceSummary", "Mode", "find_choice_mode", "named_parts", "summarize_choices"]
@@ -267,10 +268,13 @@ def named_parts(
     known = grouped_draws(draws)
     sites = draws if known is None else known
     lead = chains.shape[:2]
-    parts, names = {}, []
-    if data.subject is not None and "loc" in sites:
-        loc = np.asarray(sites["loc"], float).reshape(*lead, -1)
-        parts = {f"{site}_loc": part for site, part in model.parts(loc, data).items()}
+    parts: dict[str, np.ndarray] = {}
+    names: list[str] = []
+    if data.subject is not None:
+        known = {name: axes for name, axes in POPULATION_AXES.items() if name in sites}
+        shapes = {name: (*lead, *np.shape(sites[name])[-axes:]) for name, axes in known.items()}
+        population = {name: np.asarray(sites[name], float).reshape(shape) for name, shape in shapes.items()}
+        parts = population_of(model, population, data)
     if "kappa" in sites:
         parts["kappa"] = np.asarray(sites["kappa"], float).reshape(*lead, *model.shape_of_kappa(data))
     if "lapse" in model.needed_sites() and "lapse" in sites:
