@@ -41,7 +41,7 @@ from ethogram.models.choices.checks import namespace, require_prior
 from ethogram.models.choices.choice_distribution import ChoiceDistribution, ChoiceNoise
 from ethogram.models.choices.choice_problem import ChoiceProblem, near_zero, utilities_of
 from ethogram.models.choices.decisions import Decisions, HostOrDevice, check_decisions, weights_of
-from ethogram.models.choices.noises import make_noise, read_noise
+from ethogram.models.choices.noises import check_labels, make_noise, noise_priors, noise_sites, read_noise
 from ethogram.models.choices.separation import Separation, find_separation
 from ethogram.models.choices.value_priors import (
     FlatPrior,
@@ -92,9 +92,11 @@ class NoisyMDP(Exportable):
         constants); a number is their prior variance.
     loc_kappa : prior variance of ``loc``, the mean of the subjects' values: a finite positive number.
     beta : discount of the expected values beside rewards of actions; None for 1.
-    noise : of the utilities: ``"normal"`` (multinomial probit), ``"gumbel"`` (conditional logit), or ``"student"``,
-        multivariate t with one scale per decision. Coefficients of different noises have different scales.
-    nu : degrees of freedom of Student noise, at least 1; None for 4.
+    noise : of the utilities: ``"normal"`` (multinomial probit), ``"gumbel"`` (conditional logit), ``"student"``,
+        multivariate t with one scale per decision, or ``"covariance"``, normal with a ``covariance`` of labelled
+        alternatives, less the last, of trace their number. Coefficients of different noises have different scales.
+    nu : degrees of freedom of Student noise, at least 1, None for 4; or of the prior of a covariance (p, p), at least
+        p, None for p + 2.
     lapse : probability at which a choice is made at random among the legal options: a number in [0, 1), or a
         univariate numpyro distribution on [0, 1], such as ``Beta(1, 19)``; None for no lapses.
 
@@ -196,10 +198,8 @@ class NoisyMDP(Exportable):
                 theta = numpyro.sample("theta", self._prior(loc, kappa, data))
         for name, value in self.parts(theta, data).items():
             numpyro.deterministic(name, value)
-        parameters = {"theta": theta}
-        if isinstance(self.lapse, dist.Distribution):
-            parameters["lapse"] = numpyro.sample("lapse", self.lapse)
-        offered = self.likelihood(parameters, problem)
+        own = {name: numpyro.sample(name, prior) for name, prior in noise_priors(self, data).items()}
+        offered = self.likelihood({"theta": theta, **own}, problem)
         offers = numpyro.plate("decision", data.num_decisions)
         if not condition:
             with offers:
@@ -223,11 +223,11 @@ class NoisyMDP(Exportable):
 
     def choice_noise(self, parameters: dict[str, Any] | None = None) -> ChoiceNoise:
         """The noise of utilities, with the parameters that have priors at these values."""
-        return make_noise(self.noise, self.nu, (parameters or {}).get("lapse", self.lapse))
+        return make_noise(self, parameters)
 
     def needed_sites(self) -> tuple[str, ...]:
-        """Theta, of which all other values are functions, and the lapse probability where it has a prior."""
-        return ("theta", "lapse") if isinstance(self.lapse, dist.Distribution) else ("theta",)
+        """Theta, of which all other values are functions, and what of the noise has a prior."""
+        return ("theta", *noise_sites(self))
 
     def informative_steps(self, data: Decisions) -> Bool[np.ndarray, "decision"]:
         """Which decisions have a known choice and a weight."""
@@ -263,7 +263,7 @@ class NoisyMDP(Exportable):
         problem = self.check(decisions, condition=False)
         data = problem.data
         values = dict(parameters or {})
-        given = {"lapse": values.pop("lapse")} if "lapse" in self.needed_sites() and "lapse" in values else {}
+        given = {name: values.pop(name) for name in self.needed_sites()[1:] if name in values}
         given |= {} if parameters is None else {"theta": self._theta(values, data)}
         if self.flat and not given:
             raise ValueError("kappa is infinite, and a flat prior cannot be sampled: pass parameters")
@@ -334,6 +334,7 @@ class NoisyMDP(Exportable):
             raise ValueError(
                 "no decision has two legal options and a known choice: the data are uninformative; add such decisions"
             )
+        check_labels(self, data, condition)
         design = self.design(data)
         problem = ChoiceProblem(
             data, near_zero(np.asarray(design), data.legal) if is_concrete(design) else design
@@ -386,7 +387,7 @@ class NoisyMDP(Exportable):
     def with_parts(self, sites: dict[str, Any], data: Decisions) -> dict[str, Any]:
         """Sampled sites (..., parameter) with the deterministic ones, those of the population first."""
         found: dict[str, Any] = {
-            name: site for name, site in sites.items() if name in ("loc", "kappa", "lapse")
+            name: site for name, site in sites.items() if name in ("loc", "kappa", *self.needed_sites()[1:])
         }
         if "loc" in sites:
             found |= {f"{name}_loc": part for name, part in self.parts(sites["loc"], data).items()}
@@ -419,11 +420,14 @@ class NoisyMDP(Exportable):
         dims: dict[str, tuple[str, ...]] = {
             "theta": ("parameter",), "v": (value,), "action_rewards": ("action",), "choice": ("decision",),
             "loc": ("parameter",), "v_loc": (value,), "action_rewards_loc": ("action",),
+            "covariance": ("alternative", "beside"),
         }  # fmt: skip
         if data is None:
             return dims, {}
         names = data.metadata
         coords = {value: names.feature_names, "action": names.action_names}
+        if names.action_names:
+            coords |= dict.fromkeys(dims["covariance"], names.action_names[:-1])
         if data.subject is not None:
             dims |= {site: ("subject", *dims[site]) for site in ("theta", "v", "action_rewards")}
             coords["subject"] = names.subject_names
