@@ -78,7 +78,7 @@ def _negative(x: Array, *fixed: Any) -> tuple[Array, Array, Array]:
 
     def negative(x):
         theta = unit * x[: len(unit)]
-        parameters = {"theta": theta, "covariance": _TO_COVARIANCE(x[len(unit) :])}
+        parameters = {"theta": theta, "noise_covariance": _TO_COVARIANCE(x[len(unit) :])}
         each = model.likelihood(parameters, problem).log_prob(choice)
         likelihood = jnp.sum(jnp.where(weight > 0, weight * each, 0))
         return jnp.sum(theta**2 / variance) / 2 - likelihood, likelihood

@@ -126,7 +126,7 @@ def noise_floor(
     utilities : (decision, option); those of options that are not legal are ignored.
     data : the decisions; a choice is only looked at for whether it is known.
     model : whose noise it is; None for standard normal noise without lapses, whatever noise was fitted.
-    parameters : values of what of its noise has a prior, ``lapse`` or ``covariance``.
+    parameters : values of what of its noise has a prior, ``lapse`` or ``noise_covariance``.
     """
     given = dict(parameters or {})
     sites = () if model is None else model.needed_sites()[1:]
@@ -230,7 +230,7 @@ def parameters_of(model: NoisyMDP, draws: Any, data: Decisions | ChoiceProblem) 
             raise ValueError(
                 f"draws have no {name}, which has a prior: pass the MCMC object, or mcmc.get_samples()"
             )
-        event = sites[name].shape[-2:] if name == "covariance" else ()
+        event = sites[name].shape[-2:] if name == "noise_covariance" else ()
         found[name] = sites[name].reshape(-1, *event)
         if len(found[name]) != len(found["theta"]):
             raise ValueError(

@@ -114,6 +114,10 @@ class PXDA(MCMCKernel):
             raise ValueError(
                 f"PXDA does not sample {model.choice_noise().in_words()}: {reason}; use NUTS, or Laplace"
             )
+        if skewed := [name for name, law in model.random or () if law != "normal"]:
+            raise ValueError(
+                f"random[{skewed[0]!r}] is log-normal, and PXDA samples normal coefficients: use NUTS"
+            )
         require_one_of("moves", moves, MOVES)
         require_one_of("winner", winner, WINNERS)
         self.model: Any = model
@@ -145,6 +149,29 @@ class PXDA(MCMCKernel):
         if not is_concrete(*jax.tree.leaves(data)):
             raise TypeError("data are traced: PXDA sorts decisions before jit; pass concrete arrays")
         checked = self._values.check(data)
+        if (
+            self._values.random is not None
+            or self._values.correlated
+            or self._values.subject_features is not None
+        ):
+            raise ValueError(
+                "the kernel PXDA samples independent values of subjects; for random, correlated and subject_features "
+                'use ethogram.fit(key, model, data, "px-da")'
+            )
+        state = self.first_state(rng_key, checked, init_params)
+        others = {name: value for name, value in model_kwargs.items() if name != "data"}
+        state = self.refresh(state, (checked, *model_args[1:]), others)
+        factor = state.problem.factor
+        if is_concrete(factor) and not np.isfinite(np.asarray(factor)).all():
+            raise ValueError(
+                "the posterior precision of theta is numerically singular: features are nearly collinear, or of very "
+                "different scales; rescale them, or use double precision"
+            )
+        self._sample_fn = self._one_sweep
+        return jax.device_put(state)
+
+    def first_state(self, rng_key: Any, checked: ChoiceProblem, init_params: Any = None) -> PXDAState:
+        """The state that `init` gives, still without a prior of theta."""
         data = checked.data
         self._data = jax.tree.leaves(data)
         problem = self._problem(checked)
@@ -173,17 +200,8 @@ class PXDA(MCMCKernel):
         latents = np.broadcast_to(latents, (*latents.shape[:-1], num_chains))
         ones = np.ones((*chains, *subjects), dtype)
         started: Any = np.zeros(chains, np.int32), {"theta": theta}, ones, rng_key, latents, problem
-        state = PXDAState(*started)
-        others = {name: value for name, value in model_kwargs.items() if name != "data"}
-        state = self.refresh(state, (checked, *model_args[1:]), others)
-        factor = state.problem.factor
-        if is_concrete(factor) and not np.isfinite(np.asarray(factor)).all():
-            raise ValueError(
-                "the posterior precision of theta is numerically singular: features are nearly collinear, or of very "
-                "different scales; rescale them, or use double precision"
-            )
         self._sample_fn = self._one_sweep
-        return jax.device_put(state)
+        return PXDAState(*started)
 
     def _problem(self, checked: ChoiceProblem) -> ProbitProblem:
         """The decisions as a sweep reads them, each repeated by its weight."""

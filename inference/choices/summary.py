@@ -27,6 +27,7 @@ from ethogram.models.arguments import is_concrete
 from ethogram.models.choices.choice_problem import ChoiceProblem
 from ethogram.models.choices.decisions import Decisions, weights_of
 from ethogram.models.choices.noisy_mdp import NoisyMDP
+from ethogram.models.choices.subject_values import POPULATION_AXES, population_of
 from ethogram.models.printing import printed_as, short_repr
 
 __all__ = ["ChoiceSummary", "Mode", "find_choice_mode", "named_parts", "summarize_choices"]
@@ -39,7 +40,7 @@ class Mode(NamedTuple):
     Attributes
     ----------
     theta : (parameter,).
-    values : by site: ``v``, ``action_rewards``, ``covariance``.
+    values : by site: ``v``, ``action_rewards``, ``noise_covariance``.
     deviation : (parameter,) standard deviations of the Laplace approximation: standard errors under a flat prior.
     log_likelihood : at the mode, in nats.
     """
@@ -86,7 +87,7 @@ def find_choice_mode(model: NoisyMDP, data: Decisions | ChoiceProblem) -> Mode:
     if model.noise == "covariance":
         start = find_choice_mode(dataclasses.replace(model, noise="normal", nu=None), problem)
         theta, covariance, deviation, likelihood = covariance_mode(model, problem, start.theta)
-        return Mode(theta, {**model.parts(theta, data), "covariance": covariance}, deviation, likelihood)
+        return Mode(theta, {**model.parts(theta, data), "noise_covariance": covariance}, deviation, likelihood)
     chosen, unit = chosen_gaps(model, problem)
     expansion, found = find_mode(chosen, prior_variance(model, data, model.kappa) / unit**2)
     theta, covariance = unit * found.theta[0], np.linalg.inv(found.precision[0])
@@ -248,15 +249,18 @@ def named_parts(
     known = grouped_draws(draws)
     sites = draws if known is None else known
     lead = chains.shape[:2]
-    parts, names = {}, []
-    if data.subject is not None and "loc" in sites:
-        loc = np.asarray(sites["loc"], float).reshape(*lead, -1)
-        parts = {f"{site}_loc": part for site, part in model.parts(loc, data).items()}
+    parts: dict[str, np.ndarray] = {}
+    names: list[str] = []
+    if data.subject is not None:
+        known = {name: axes for name, axes in POPULATION_AXES.items() if name in sites}
+        shapes = {name: (*lead, *np.shape(sites[name])[-axes:]) for name, axes in known.items()}
+        population = {name: np.asarray(sites[name], float).reshape(shape) for name, shape in shapes.items()}
+        parts = population_of(model, population, data)
     if "kappa" in sites:
         parts["kappa"] = np.asarray(sites["kappa"], float).reshape(*lead, *model.shape_of_kappa(data))
     for name in model.needed_sites()[1:]:
         if name in sites:
-            event = sites[name].shape[-2:] if name == "covariance" else ()
+            event = sites[name].shape[-2:] if name == "noise_covariance" else ()
             parts[name] = np.asarray(sites[name], float).reshape(*lead, *event)
     parts |= {site: np.asarray(part) for site, part in model.parts(chains, data).items()}
     layout, coords = model.site_layout(data)

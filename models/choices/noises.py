@@ -26,7 +26,7 @@ NOISES: dict[str, Any] = {
 def make_noise(model: Any, parameters: dict[str, Any] | None) -> ChoiceNoise:
     """The noise of a model, with what has priors at these values, by site, or without a value."""
     known = parameters or {}
-    own = known.get("covariance") if model.noise == "covariance" else model.nu
+    own = known.get("noise_covariance") if model.noise == "covariance" else model.nu
     base = NOISES[model.noise](*() if own is None and model.noise != "covariance" else (own,))
     lapse = known.get("lapse", model.lapse) if "lapse" in noise_sites(model) else model.lapse
     return base if lapse is None else LapseNoise(base, lapse)
@@ -34,14 +34,14 @@ def make_noise(model: Any, parameters: dict[str, Any] | None) -> ChoiceNoise:
 
 def noise_sites(model: Any) -> tuple[str, ...]:
     """Sites of the noise that have priors."""
-    covariance = ("covariance",) if model.noise == "covariance" else ()
+    covariance = ("noise_covariance",) if model.noise == "covariance" else ()
     return (*covariance, "lapse") if isinstance(model.lapse, dist.Distribution) else covariance
 
 
 def noise_priors(model: Any, data: Decisions) -> dict[str, dist.Distribution]:
     """Their priors, by site."""
     return {
-        name: CovariancePrior(data.legal.shape[1] - 1, model.nu) if name == "covariance" else model.lapse
+        name: CovariancePrior(data.legal.shape[1] - 1, model.nu) if name == "noise_covariance" else model.lapse
         for name in noise_sites(model)
     }
 
