@@ -87,7 +87,9 @@ def find_choice_mode(model: NoisyMDP, data: Decisions | ChoiceProblem) -> Mode:
     if model.noise == "covariance":
         start = find_choice_mode(dataclasses.replace(model, noise="normal", nu=None), problem)
         theta, covariance, deviation, likelihood = covariance_mode(model, problem, start.theta)
-        return Mode(theta, {**model.parts(theta, data), "noise_covariance": covariance}, deviation, likelihood)
+        return Mode(
+            theta, {**model.parts(theta, data), "noise_covariance": covariance}, deviation, likelihood
+        )
     chosen, unit = chosen_gaps(model, problem)
     expansion, found = find_mode(chosen, prior_variance(model, data, model.kappa) / unit**2)
     theta, covariance = unit * found.theta[0], np.linalg.inv(found.precision[0])
