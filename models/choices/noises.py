@@ -41,7 +41,9 @@ def noise_sites(model: Any) -> tuple[str, ...]:
 def noise_priors(model: Any, data: Decisions) -> dict[str, dist.Distribution]:
     """Their priors, by site."""
     return {
-        name: CovariancePrior(data.legal.shape[1] - 1, model.nu) if name == "noise_covariance" else model.lapse
+        name: CovariancePrior(data.legal.shape[1] - 1, model.nu)
+        if name == "noise_covariance"
+        else model.lapse
         for name in noise_sites(model)
     }
 
