@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from ethogram.models.arguments import require_number
 from ethogram.models.data.covariates import read_covariates
 from ethogram.models.data.formulas import Terms, model_matrix, put_together, read_terms, taken_apart
 from ethogram.models.data.metadata import Metadata, read_metadata
@@ -265,7 +266,7 @@ def products_of(metadata: Metadata, feature: str) -> dict[int, tuple[str, ...]]:
 def factor_at(metadata: Metadata, factor: str, at: Mapping[str, Any]) -> float | None:
     """Value of a factor of a formula where covariates, and ``option``, the alternative, are `at`; None if not said."""
     if factor in at:
-        return float(at[factor])
+        return require_number(f"at[{factor!r}]", at[factor])
     if factor in (metadata.action_names or ()):
         return float(at["option"] == factor) if "option" in at else None
     found = re.fullmatch(r"(?:C\()?(.+?)\)?\[(?:T\.)?(.*)\]", factor)
