@@ -84,7 +84,7 @@ def read_formula(formula: Any, features: Any, metadata: Metadata | None) -> Choi
         if terms.variables and not terms.has_constant:
             raise ValueError(
                 f"formula {text!r} removes the constant from attributes, which have none: to leave out the constants "
-                f"of alternatives, write 0 in the second part, '{parts[0].replace('0 + ', '')} | 0'"
+                "of alternatives, write 0 in the second part, as in 'price | 0'"
             )
     return ChoiceFormula(text, (parts[0], parts[1], parts[2]), (generic, person, own), known)
 
