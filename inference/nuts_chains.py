@@ -15,11 +15,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
-from numpyro.distributions import biject_to
+from numpyro.distributions import TransformedDistribution, biject_to
 from numpyro.handlers import reparam, seed, substitute, trace
 from numpyro.infer import NUTS, init_to_uniform
 from numpyro.infer.hmc_util import build_adaptation_schedule
-from numpyro.infer.reparam import LocScaleReparam
+from numpyro.infer.reparam import LocScaleReparam, TransformReparam
 from numpyro.infer.util import ParamInfo, constrain_fn, potential_energy
 
 from ethogram.inference import storage
@@ -80,7 +80,8 @@ def run_chains(
     ----------
     settings : of `NUTS`. Arrays in them are arguments of the program, all else belongs to its structure.
     starts : unconstrained starts (chain, ...) by site; those of numpyro where None.
-    non_centred : sites of location and scale that are sampled as standardised, by ``LocScaleReparam``.
+    non_centred : sites of location and scale that are sampled as standardised: by ``LocScaleReparam``, or
+        ``TransformReparam`` where their law is transformed.
     signature : of what a checkpoint belongs to; None: of all arguments but the number of draws.
 
     Raises
@@ -123,8 +124,8 @@ def run_chains(
             store.save(state, state.done)
             bar.update(min(BLOCK, total - state.done + BLOCK))
     sites, statistics = jax.tree.map(lambda x: x[:, :num_draws], (state.sites, state.statistics))
-    for name in non_centred:
-        del sites[f"{name}_decentered"]
+    own = {f"{name}{suffix}" for name in non_centred for suffix in ("_decentered", "_base")}
+    sites = {name: site for name, site in sites.items() if name not in own}
     return Chains(sites, statistics | {"tree_depth": np.log2(statistics["n_steps"]).astype(int) + 1})
 
 
@@ -199,7 +200,15 @@ def _stages(num_warmup: int, done: int) -> Stage:
 
 
 def _model(model: Any, non_centred: tuple[str, ...]) -> Any:
-    return reparam(model, config={name: LocScaleReparam(0) for name in non_centred}) if non_centred else model
+    def of_site(site):
+        if site["name"] not in non_centred:
+            return None
+        fn = site["fn"]
+        while not isinstance(fn, TransformedDistribution) and hasattr(fn, "base_dist"):
+            fn = fn.base_dist
+        return TransformReparam() if isinstance(fn, TransformedDistribution) else LocScaleReparam(0)
+
+    return reparam(model, config=of_site) if non_centred else model
 
 
 @functools.partial(jax.jit, static_argnames=("non_centred", "forward_mode"))

@@ -44,6 +44,7 @@ __all__ = [
     "probit_problem",
     "projected",
     "residual",
+    "scale_shape",
     "subject_problems",
     "sweep",
     "with_prior",
@@ -252,15 +253,18 @@ def draw_theta(
 
 
 def draw_scale(key: Array, rest: Array, drift: Array | None, problem: ProbitProblem, move: Move) -> Array:
-    """A draw of z_1: inverse gamma; with a drift, 1 / s^2 with s from `draw_tilted`, and one without decisions.
-
-    The shape is half the options less the translations, by the Haar measure.
-    """
-    shape = jnp.sum(problem.counts).astype(rest.dtype) / 2
-    if move.translations != "none":
-        shape = shape - (jnp.sum(problem.counts > 0) / 2 if move.translations == "local" else 0.5)
+    """A draw of z_1: inverse gamma; with a drift, 1 / s^2 with s from `draw_tilted`, and one without decisions."""
+    shape = scale_shape(problem.counts[:, 0], move).astype(rest.dtype)
     if drift is None:
         return rest / 2 / jax.random.gamma(key, shape, rest.shape, rest.dtype)
     some, tiny = jnp.any(problem.counts > 0), jnp.finfo(rest.dtype).tiny
     powers, squares = jnp.where(some, 2 * shape, 1), jnp.where(some, jnp.maximum(rest, tiny), 1)
     return jnp.where(some, 1 / draw_tilted(key, powers, squares, jnp.where(some, drift, 0)) ** 2, 1)
+
+
+def scale_shape(counts: Array, move: Move) -> Array:
+    """Half the options less the translations, by the Haar measure, from numbers of options (..., decision)."""
+    levels = counts > 0
+    if move.translations == "one":
+        levels = jnp.any(levels, axis=-1)
+    return (jnp.sum(counts) - (jnp.sum(levels) if move.translations != "none" else 0)) / 2

@@ -39,10 +39,16 @@ class ChoiceProblem(NamedTuple):
     design: Float[HostOrDevice, "decision option parameter"]
     unit: Float[HostOrDevice, "parameter"] | None = None
 
-    def without_names(self) -> ChoiceProblem:
-        """The problem with the number of subjects in place of all names, which would be part of compiled programs."""
+    def without_names(self, features: bool = False) -> ChoiceProblem:
+        """The problem with the number of subjects in place of all names, which would be part of compiled programs.
+
+        Those of the features are left with `features`, for models that name coefficients.
+        """
         names = None if self.data.subject is None else tuple(map(str, range(self.data.num_subjects or 0)))
-        return self._replace(data=self.data._replace(metadata=Metadata(subject_names=names)))
+        kept = self.data.metadata.feature_names if features else None
+        return self._replace(
+            data=self.data._replace(metadata=Metadata(feature_names=kept, subject_names=names))
+        )
 
 
 def padded(problem: ChoiceProblem) -> ChoiceProblem:

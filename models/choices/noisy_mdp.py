@@ -4,8 +4,7 @@ r"""The noisy Markov decision process: a Bayesian multinomial probit, or logit, 
           \epsilon_{tj} \sim N(0, 1)
 
 With subjects, each has its own values, :math:`v_i \sim N(\mathrm{loc}, \mathrm{diag}(\kappa)\,\cdot)`, with a variance
-for each weight of a feature where kappa has a prior: the random coefficients of Train (2009), "Discrete choice methods
-with simulation", section 6.2.
+for each weight of a feature where kappa has a prior; :mod:`~ethogram.models.choices.subject_values` has more laws.
 
 Rows of :math:`R_t` are transition probabilities, or expected features of the next state. The unit noise variance fixes
 the scale of the values; the prior fixes their level (``kind="tabular"``: they sum to zero), since adding a constant to
@@ -41,8 +40,16 @@ from ethogram.models.choices.checks import namespace, require_prior
 from ethogram.models.choices.choice_distribution import ChoiceDistribution, ChoiceNoise
 from ethogram.models.choices.choice_problem import ChoiceProblem, near_zero, utilities_of
 from ethogram.models.choices.decisions import Decisions, HostOrDevice, check_decisions, weights_of
-from ethogram.models.choices.noises import make_noise, read_noise
-from ethogram.models.choices.separation import Separation, find_separation
+from ethogram.models.choices.noises import check_labels, make_noise, noise_priors, noise_sites, read_noise
+from ethogram.models.choices.separation import Separation, find_separation, in_words
+from ethogram.models.choices.subject_values import (
+    population_coords,
+    population_of,
+    read_population,
+    require_subjects,
+    sample_subjects,
+    subject_values,
+)
 from ethogram.models.choices.value_priors import (
     FlatPrior,
     is_flat,
@@ -53,7 +60,7 @@ from ethogram.models.choices.value_priors import (
 )
 from ethogram.models.conjugate_model import Entries, Exportable
 from ethogram.models.model_object import model_object, static_field
-from ethogram.models.printing import few_names, short_repr
+from ethogram.models.printing import short_repr
 
 __all__ = ["Logit", "NoisyMDP", "Probit", "SimulatedChoices"]
 
@@ -92,11 +99,21 @@ class NoisyMDP(Exportable):
         constants); a number is their prior variance.
     loc_kappa : prior variance of ``loc``, the mean of the subjects' values: a finite positive number.
     beta : discount of the expected values beside rewards of actions; None for 1.
-    noise : of the utilities: ``"normal"`` (multinomial probit), ``"gumbel"`` (conditional logit), or ``"student"``,
-        multivariate t with one scale per decision. Coefficients of different noises have different scales.
-    nu : degrees of freedom of Student noise, at least 1; None for 4.
+    noise : of the utilities: ``"normal"`` (multinomial probit), ``"gumbel"`` (conditional logit), ``"student"``,
+        multivariate t with one scale per decision, or ``"covariance"``, normal, of labelled alternatives whose errors
+        less the last's have a ``noise_covariance`` (p, p) of trace p. Scales of coefficients differ by noise.
+    nu : degrees of freedom of Student noise, at least 1, None for 4; or of the prior of a covariance, None for p + 2.
     lapse : probability at which a choice is made at random among the legal options: a number in [0, 1), or a
         univariate numpyro distribution on [0, 1], such as ``Beta(1, 19)``; None for no lapses.
+    random : names of the features whose coefficients differ among subjects; others are the same for all. Or by name
+        the law of a coefficient: ``"normal"``, ``"lognormal"`` (above zero) or ``"negative lognormal"``, of whose
+        logarithm kappa is the variance and loc_kappa the prior variance of the mean; ``loc`` and ``v_loc`` are medians.
+        ``"action_rewards"`` names the rewards of actions. None for all, normal.
+    correlated : whether random coefficients are correlated: site ``covariance (random, random)`` under Huang and Wand's
+        prior, with ``deviation`` and ``correlation``; kappa is the squared scale of half-t standard deviations.
+    subject_features : (subject, feature) numbers, or columns by name, in the order of the subjects, by which means
+        differ: ``slope (subject_feature, parameter)`` per unit, and ``v_slope``; loc is that of the mean subject. The
+        prior variance of the effect of a standard deviation is loc_kappa.
 
     Raises
     ------
@@ -125,6 +142,10 @@ class NoisyMDP(Exportable):
     noise: str = static_field(default="normal")
     nu: Any = None
     lapse: Any = None
+    random: Any = static_field(default=None)
+    correlated: bool = static_field(default=False)
+    subject_features: Any = None
+    subject_feature_names: tuple[str, ...] = static_field(default=(), init=False)
     flat: bool = static_field(default=False, init=False)
     rewards: str = static_field(default="none", init=False)
 
@@ -161,10 +182,9 @@ class NoisyMDP(Exportable):
                 f"kappa is {self.kappa!r}, action_rewards {own!r}: make both finite, or both infinite"
             )
         nu, lapse = read_noise(self.noise, self.nu, self.lapse, flat)
-        object.__setattr__(self, "nu", nu)
-        object.__setattr__(self, "lapse", lapse)
-        object.__setattr__(self, "flat", flat)
-        object.__setattr__(self, "rewards", rewards)
+        found = {"nu": nu, "lapse": lapse, "flat": flat, "rewards": rewards, **read_population(self, rewards)}
+        for name, value in found.items():
+            object.__setattr__(self, name, value)
 
     def __call__(self, data: Decisions | ChoiceProblem, *, condition: bool = True) -> None:
         """Sample values, and choices given values; ``condition=False`` samples the choices too.
@@ -186,20 +206,13 @@ class NoisyMDP(Exportable):
             shape = self.shape_of_kappa(data)
             kappa = numpyro.sample("kappa", kappa.expand(shape).to_event(len(shape)) if shape else kappa)
         if data.subject is None:
-            theta = sampled_in_units("theta", self._prior(0.0, kappa, data), problem.unit)
+            theta = sampled_in_units("theta", self._prior(kappa, data), problem.unit)
         else:
-            prior = normal_prior(0.0, np.array([sum(self.sizes(data))]), self.loc_kappa)
-            loc = sampled_in_units("loc", prior, problem.unit)
-            for name, value in self.parts(loc, data).items():
-                numpyro.deterministic(f"{name}_loc", value)
-            with numpyro.plate("subject", data.num_subjects):
-                theta = numpyro.sample("theta", self._prior(loc, kappa, data))
+            theta = sample_subjects(self, problem, kappa)
         for name, value in self.parts(theta, data).items():
             numpyro.deterministic(name, value)
-        parameters = {"theta": theta}
-        if isinstance(self.lapse, dist.Distribution):
-            parameters["lapse"] = numpyro.sample("lapse", self.lapse)
-        offered = self.likelihood(parameters, problem)
+        own = {name: numpyro.sample(name, prior) for name, prior in noise_priors(self, data).items()}
+        offered = self.likelihood({"theta": theta, **own}, problem)
         offers = numpyro.plate("decision", data.num_decisions)
         if not condition:
             with offers:
@@ -214,7 +227,7 @@ class NoisyMDP(Exportable):
     def entries(self, data: Decisions | ChoiceProblem) -> Entries:
         """The choices, one entry per decision, and the problem without names."""
         problem = self.check(data, condition=False)
-        return Entries(problem.data.choice, problem.without_names(), unit="decision")
+        return Entries(problem.data.choice, problem.without_names(self.random is not None), unit="decision")
 
     def likelihood(self, parameters: dict[str, Any], batch: ChoiceProblem) -> ChoiceDistribution:
         """Distribution of the choices at ``theta`` (and ``lapse``), whatever the weights of the decisions."""
@@ -223,11 +236,11 @@ class NoisyMDP(Exportable):
 
     def choice_noise(self, parameters: dict[str, Any] | None = None) -> ChoiceNoise:
         """The noise of utilities, with the parameters that have priors at these values."""
-        return make_noise(self.noise, self.nu, (parameters or {}).get("lapse", self.lapse))
+        return make_noise(self, parameters)
 
     def needed_sites(self) -> tuple[str, ...]:
-        """Theta, of which all other values are functions, and the lapse probability where it has a prior."""
-        return ("theta", "lapse") if isinstance(self.lapse, dist.Distribution) else ("theta",)
+        """Theta, of which all other values are functions, and what of the noise has a prior."""
+        return ("theta", *noise_sites(self))
 
     def informative_steps(self, data: Decisions) -> Bool[np.ndarray, "decision"]:
         """Which decisions have a known choice and a weight."""
@@ -263,11 +276,11 @@ class NoisyMDP(Exportable):
         problem = self.check(decisions, condition=False)
         data = problem.data
         values = dict(parameters or {})
-        given = {"lapse": values.pop("lapse")} if "lapse" in self.needed_sites() and "lapse" in values else {}
+        given = {name: values.pop(name) for name in self.needed_sites()[1:] if name in values}
         given |= {} if parameters is None else {"theta": self._theta(values, data)}
         if self.flat and not given:
             raise ValueError("kappa is infinite, and a flat prior cannot be sampled: pass parameters")
-        drawn = _drawn(self, key, given, problem.without_names())
+        drawn = _drawn(self, key, given, problem.without_names(self.random is not None))
         chosen = data._replace(choice=np.asarray(drawn.pop("choice")))
         # Parameters that were passed do not come from the variance and mean sampled beside them.
         kept = {name: drawn[name] for name in self.needed_sites()}
@@ -313,6 +326,8 @@ class NoisyMDP(Exportable):
                 "kappa is infinite, and data have subjects, whose values have a common mean: pass a finite kappa or "
                 "a distribution, or drop subject"
             )
+        if condition:
+            require_subjects(self, data)
         if sum(self.sizes(data)) == 0:
             raise ValueError(
                 f"features has shape {data.features.shape}: values of kind {self.kind!r} have no free parameter "
@@ -334,6 +349,7 @@ class NoisyMDP(Exportable):
             raise ValueError(
                 "no decision has two legal options and a known choice: the data are uninformative; add such decisions"
             )
+        check_labels(self, data, condition)
         design = self.design(data)
         problem = ChoiceProblem(
             data, near_zero(np.asarray(design), data.legal) if is_concrete(design) else design
@@ -385,11 +401,9 @@ class NoisyMDP(Exportable):
 
     def with_parts(self, sites: dict[str, Any], data: Decisions) -> dict[str, Any]:
         """Sampled sites (..., parameter) with the deterministic ones, those of the population first."""
-        found: dict[str, Any] = {
-            name: site for name, site in sites.items() if name in ("loc", "kappa", "lapse")
-        }
-        if "loc" in sites:
-            found |= {f"{name}_loc": part for name, part in self.parts(sites["loc"], data).items()}
+        found = {name: site for name, site in sites.items() if name != "theta"} | population_of(
+            self, sites, data
+        )
         return {**found, "theta": sites["theta"], **self.parts(sites["theta"], data)}
 
     def sizes(self, data: Decisions) -> tuple[int, int]:
@@ -402,9 +416,9 @@ class NoisyMDP(Exportable):
 
         The basis of values of states is arbitrary, and they share one variance; so do the rewards of actions.
         """
-        if data.subject is None or self.kind == "tabular":
+        if data.subject is None:
             return ()
-        count = data.features.shape[-1] + (self.rewards == "shared")
+        count = int(subject_values(self, data).owner.max(initial=-1)) + 1
         return (count,) if count > 1 else ()
 
     def variances(self, kappa: Any, data: Decisions) -> tuple[np.ndarray, Any, Any]:
@@ -419,6 +433,9 @@ class NoisyMDP(Exportable):
         dims: dict[str, tuple[str, ...]] = {
             "theta": ("parameter",), "v": (value,), "action_rewards": ("action",), "choice": ("decision",),
             "loc": ("parameter",), "v_loc": (value,), "action_rewards_loc": ("action",),
+            "slope": ("subject_feature", "parameter"), "v_slope": ("subject_feature", value),
+            "action_rewards_slope": ("subject_feature", "action"), "deviation": ("random",), "correlation": ("pair",),
+            "noise_covariance": ("alternative", "beside"),
         }  # fmt: skip
         if data is None:
             return dims, {}
@@ -429,19 +446,19 @@ class NoisyMDP(Exportable):
                 *names.feature_names,
                 *map("constant {}".format, range(self.sizes(data)[1])),
             ]
+        coords |= dict.fromkeys(dims["noise_covariance"], (names.action_names or ())[:-1] or None)
         if data.subject is not None:
             dims |= {site: ("subject", *dims[site]) for site in ("theta", "v", "action_rewards")}
             coords["subject"] = names.subject_names
-            if isinstance(self.kappa, dist.Distribution) and (shape := self.shape_of_kappa(data)):
+            coords |= population_coords(self, data)
+            if "coefficient" in coords:
                 dims["kappa"] = ("coefficient",)
-                labels = names.feature_names or range(data.features.shape[-1])
-                coords["coefficient"] = [*map(str, labels), "action_rewards"][: shape[0]]
         return dims, {dim: labels for dim, labels in coords.items() if labels is not None}
 
-    def _prior(self, loc: Any, kappa: Any, data: Decisions) -> dist.Distribution:
+    def _prior(self, kappa: Any, data: Decisions) -> dist.Distribution:
         if self.flat:
             return FlatPrior(dist.constraints.real_vector, (), (sum(self.sizes(data)),))
-        return normal_prior(loc, *self.variances(kappa, data))
+        return normal_prior(0.0, *self.variances(kappa, data))
 
     def separation(self, data: Decisions | ChoiceProblem) -> str | None:
         """A direction of the values that no choice contradicts, in words; None where the choices overlap.
@@ -452,14 +469,7 @@ class NoisyMDP(Exportable):
         made, found = self.separating(data)
         if found is None:
             return None
-        parts = {name: np.asarray(part) for name, part in self.parts(found.direction, made).items()}
-        direction = "; ".join(
-            f"{name} + c * {np.array2string(part, precision=3, threshold=12)}" for name, part in parts.items()
-        )
-        agreeing = np.flatnonzero(found.agreeing).tolist()
-        few = ("no option differs along it", f"only decision {few_names(agreeing)} depends on it")
-        said = few[len(agreeing)] if len(agreeing) < 2 else f"decisions {few_names(agreeing)} agree"
-        return f"the choices are separated: none contradicts {direction} for any c > 0 ({said})"
+        return in_words(found, self.parts(found.direction, made))
 
     def separating(self, data: Decisions | ChoiceProblem) -> tuple[Decisions, Separation | None]:
         """The decisions on the host, and a direction of theta that no choice of them contradicts."""

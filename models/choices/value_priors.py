@@ -58,7 +58,7 @@ def sampled_in_units(name: str, prior: Any, unit: Any) -> Any:
         return numpyro.sample(name, prior)
     if not isinstance(prior, FlatPrior):
         each = prior.base_dist
-        prior = dist.Normal(each.loc / unit, each.scale / unit, validate_args=False).to_event(1)
+        prior = dist.Normal(each.loc / unit, each.scale / unit, validate_args=False).to_event(prior.event_dim)
     return numpyro.deterministic(name, unit * numpyro.sample(f"{name}_scaled", prior))
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float, Int
 
-from ethogram.fits import checks, diagnose, dwell, effects, figures, subjects
+from ethogram.fits import checks, diagnose, dwell, effects, figures, shrinkage, subjects
 from ethogram.fits.as_code import as_code
 from ethogram.fits.behaviour_tables import NUM_PATHS, BehaviourTables
 from ethogram.fits.corrected import corrected_fit
@@ -37,7 +37,11 @@ from ethogram.plots.axes import figure_or_new, show_plainly
 
 __all__ = ["Fit"]
 
-NAMED_FIGURES: dict[str, Callable[..., Any]] = {"dwell": dwell.plot_dwell, "subjects": subjects.plot_subjects}
+NAMED_FIGURES: dict[str, Callable[..., Any]] = {
+    "dwell": dwell.plot_dwell,
+    "subjects": subjects.plot_subjects,
+    "shrinkage": shrinkage.plot_shrinkage,
+}
 
 
 class Fit(BehaviourTables):
@@ -364,13 +368,14 @@ class Fit(BehaviourTables):
         That of a covariate has the means of observations by state, such as the probability of an option, the
         probabilities of transitions, and the shares of time of the long run, of those that depend on it, along it, with
         90 % intervals; other covariates have their medians, or their most frequent level. ``fit.plot("dwell")`` has the
-        fitted probabilities of dwell times, with 90 % bands, over the bouts of :meth:`dwell_distribution`, and
-        ``fit.plot("subjects")`` the log odds of every subject of :meth:`subjects`, beside those of the population.
+        fitted probabilities of dwell times, with 90 % bands, over the bouts of :meth:`dwell_distribution`,
+        ``fit.plot("subjects")`` the log odds of every subject of :meth:`subjects`, beside those of the population, and
+        ``fit.plot("shrinkage")`` the values of subjects of a choice model, by their own decisions and in the fit.
 
         Parameters
         ----------
         figure : empty matplotlib Figure to draw into; a new one of pyplot, which notebooks show, where None. Or the
-            name of a covariate, ``"dwell"``, or ``"subjects"``, in a new one.
+            name of a covariate, ``"dwell"``, ``"subjects"`` or ``"shrinkage"``, in a new one.
         settings : of hidden states ``window``, ``agents`` and ``by``, as of
             :func:`~ethogram.plots.role_timelines`; of rewards also ``grid``, numbers of rows and columns
             where neither names of states, such as ``"0,3"``, nor moves say it, and ``cell_noise=True`` for rewards of

@@ -390,13 +390,15 @@ def _laplace_of_choices(key: Array, model: Any, data: Any, settings: Mapping[str
 def _nuts_of_choices(key: Array, model: Any, data: Any, settings: Mapping[str, Any]) -> SampledPosterior:
     from ethogram.inference.choices.choice_expansion import units
     from ethogram.models.choices.choice_problem import padded
+    from ethogram.models.choices.subject_values import subject_values
 
     problem = model.check(data)
     model.warn_of_separation(problem)
     model.warn_of_prior(problem)
     several = problem.data.subject is not None  # a dense matrix of many subjects cannot be estimated
     kernel = {"dense_mass": not several, "centred": False, **settings}
-    non_centred, starts = ("theta",) if not kernel.pop("centred") and several else (), None
+    drawn = subject_values(model, problem.data).site
+    non_centred, starts = (drawn,) if not kernel.pop("centred") and several else (), None
     # Starts and masses that a caller gives are those of theta and loc themselves.
     if not (
         kernel.keys() & {"init_strategy", "inverse_mass_matrix"} or isinstance(kernel["dense_mass"], list)
@@ -408,7 +410,7 @@ def _nuts_of_choices(key: Array, model: Any, data: Any, settings: Mapping[str, A
             starts, mass = _starts_of_choices(key, model, problem, kernel)
             kernel = mass | kernel
     found = _chains(key, model, padded(problem), kernel, non_centred, starts)
-    sites = {name: site for name, site in found.sites.items() if not name.endswith("_scaled")}
+    sites = {name: site for name, site in found.sites.items() if not name.endswith(("_scaled", "_normal"))}
     return SampledPosterior(model, sites, found.statistics)
 
 
