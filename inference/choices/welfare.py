@@ -169,7 +169,7 @@ def wtp_space(mode: Mode, price: str, *, probability: float | int = 0.9) -> Any:
     import pandas
     from scipy.special import ndtri
 
-    names, value = list(mode.names), np.concatenate([np.ravel(part) for part in mode.values.values()])
+    names, value = list(mode.names), mode.to_table()["estimate"].to_numpy()
     if price not in names:
         raise ValueError(f"price is {price!r}: pass one of the names {tuple(names)}")
     at = names.index(price)
