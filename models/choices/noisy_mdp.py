@@ -440,6 +440,11 @@ class NoisyMDP(Exportable):
             return dims, {}
         names = data.metadata
         coords = {value: names.feature_names, "action": names.action_names}
+        if self.kind == "features" and names.feature_names is not None:
+            coords["parameter"] = [
+                *names.feature_names,
+                *map("constant {}".format, range(self.sizes(data)[1])),
+            ]
         if data.subject is not None:
             dims |= {site: ("subject", *dims[site]) for site in ("theta", "v", "action_rewards")}
             coords["subject"] = names.subject_names
