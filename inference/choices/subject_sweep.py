@@ -79,7 +79,7 @@ def first_population(model: NoisyMDP, data: Decisions, num_chains: int) -> Popul
     elif isinstance(model.kappa, dist.Distribution):
         middle = np.log(float(biject_to(model.kappa.support)(0.0)))
         spread = np.full((num_chains, *model.shape_of_kappa(data)), middle, dtype)
-    count = 1 + len(model.subject_feature_names)
+    count = 1 + len(model.subject_feature_names or ())
     return Population(np.zeros((num_chains, count, len(found.signs)), dtype), spread)
 
 

@@ -20,7 +20,7 @@ from ethogram.inference.choices import subject_sweep
 from ethogram.inference.choices.gibbs_sweep import MOVES, subject_problems
 from ethogram.inference.choices.px_da import PXDA
 from ethogram.inference.choices.subject_sweep import draw_factors, draw_values, grams
-from ethogram.models.choices import Decisions, Probit
+from ethogram.models.choices import Decisions, Logit, Probit
 from ethogram.models.choices.subject_values import HuangWand, subject_values
 from ethogram.models.data.trajectories import Metadata
 
@@ -266,3 +266,18 @@ def test_shrinkage_has_a_panel_per_random_feature():
         np.testing.assert_allclose(own, found.x, atol=1e-4)
     with pytest.raises(TypeError, match="decisions that have subjects"):
         ethogram.fit(jax.random.key(0), Probit(1.0), data._replace(subject=None)).plot("shrinkage")
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:the draws have not converged")
+def test_log_normal_coefficients_have_their_sign_and_medians():
+    """By NUTS, which "auto" takes; the median of the population is that of its means on the log scale."""
+    data, lengths = people(5), {"num_warmup": 50, "num_samples": 50, "num_chains": 1, "progress_bar": False}
+    model = Logit(dist.HalfNormal(1.0), random={"price": "negative lognormal"}, loc_kappa=2.0)
+    fit = ethogram.fit(jax.random.key(0), model, data, **lengths)
+    sites = fit.result.sites
+    assert fit.method == "nuts" and "Laplace's approximation takes independent" in fit.method_reason
+    assert (sites["theta"][..., 1] < 0).all() and (np.ptp(sites["theta"][..., 0], axis=2) == 0).all()
+    assert (sites["v_loc"][..., 1] < 0).all() and not any("normal" in name for name in sites)
+    apart = np.log(sites["theta"][..., 1] / sites["loc"][..., 1, None])
+    assert abs(apart.mean() / np.sqrt(sites["kappa"].mean())) < 0.5
