@@ -140,29 +140,25 @@ def marginal_effects(
 
     Parameters
     ----------
-    feature : name, whose products in a formula (``price:income``) change with it; or index, of that feature alone.
+    feature : index or name.
     model, draws, data, probability : as for :func:`choice_shares`.
 
     Raises
     ------
     TypeError, ValueError
-        If values are tabular (a transition probability cannot change alone), the feature is unknown or enters by a
-        function, it is 0 where it has products, or as for :func:`choice_shares`.
+        If values are tabular (a transition probability cannot change alone), the feature is unknown or enters products
+        or functions of a formula, or as for :func:`choice_shares`.
     """
     products = entering(model, data, feature)
-    legal, features = np.asarray(data.legal), np.asarray(data.features, float)
-    slopes = np.zeros_like(features)
-    own = next((number for number, others in products.items() if not others), None)
-    for number, others in products.items():
-        level = features[..., number if own is None else own]
-        slots = _slots_of(data, number)
-        if others and (own is None or (legal & (level == 0))[:, slots].any()):
-            raise ValueError(
-                f"{feature!r} enters {(data.metadata.feature_names or ())[number]!r}, and is no feature itself, or 0 "
-                "in some decision: pass the index of one feature, or see elasticities"
-            )
-        each = features[..., number] / np.where(level == 0, 1, level) if others else np.ones(legal.shape)
-        slopes[..., number] = np.where(slots, each, 0)
+    if any(products.values()):
+        names = [(data.metadata.feature_names or ())[number] for number in products]
+        raise ValueError(
+            f"{feature!r} enters {', '.join(names)}, of which a unit more is no one thing: pass the index of one, or "
+            "see elasticities and share_changes"
+        )
+    (number,) = products
+    slopes = np.zeros(data.features.shape)
+    slopes[:, _slots_of(data, number), number] = 1
     found, _ = by_draw(_responses, model, draws, data, probability, slopes)
     unit, name = unit_and_name(data, feature, products)
     axes = dict.fromkeys(("share of", f"{name} of"), slot_names(data))
@@ -175,7 +171,8 @@ def elasticities(
     """Elasticity (option, option) of the first slot's share with respect to a feature of the second slot.
 
     It is NaN for a slot that is legal in no decision of positive weight. Shares that underflow have accurate
-    elasticities, which are computed from their logarithms. Parameters and errors are those of :func:`marginal_effects`.
+    elasticities, which are computed from their logarithms. Parameters and errors are those of :func:`marginal_effects`,
+    but a name is taken with its products in a formula, ``price:income`` with ``price``.
     """
     products = entering(model, data, feature)
     levels = np.array(data.features, float)
@@ -201,7 +198,8 @@ def _responses(parameters, model, problem, weight, direction):
     utilities = model.utilities(theta, problem)
     value = model.parts(theta, data)["v"]
     value = value if data.subject is None else value[jnp.asarray(data.subject)]
-    value = value if model.beta is None else value * model.beta
+    if model.beta is not None:
+        value = value * model.beta
     value = jnp.broadcast_to(value, (*weight.shape, value.shape[-1]))
     gain = jnp.einsum("dof,df->do", direction, value, precision="highest")
     gain = jnp.where(data.legal, gain, 0)

@@ -111,7 +111,8 @@ def laplace_choices(
     Raises
     ------
     ValueError
-        kappa and the lapse probability both have priors, or the model says how subjects differ.
+        kappa and the lapse probability both have priors, the noise is a covariance, or the model says how subjects
+        differ.
     """
     if reason := refusal(model):
         raise ValueError(f'{reason}; use method="nuts"')
@@ -193,6 +194,8 @@ def refusal(model: NoisyMDP) -> str:
     """Why this approximation does not take a model; empty where it does."""
     if isinstance(model.kappa, dist.Distribution) and "lapse" in model.needed_sites():
         return "kappa and lapse both have priors, and Laplace's approximation takes one of them"
+    if model.noise == "covariance":
+        return "the covariance of alternatives has a prior, of which Laplace's approximation takes none"
     if model.random is not None or model.correlated or model.subject_features is not None:
         return "random, correlated or subject_features is given, and Laplace's approximation takes independent values"
     return ""

@@ -111,7 +111,12 @@ def choice_error(predicted: ArrayLike, data: Decisions) -> float:
     return float(np.average(predicted != chosen, weights=_counts(data)))
 
 
-def noise_floor(utilities: ArrayLike, data: Decisions, model: NoisyMDP | None = None) -> float:
+def noise_floor(
+    utilities: ArrayLike,
+    data: Decisions,
+    model: NoisyMDP | None = None,
+    parameters: dict[str, Any] | None = None,
+) -> float:
     """Expected choice error of the oracle, with known utilities and unknown noise.
 
     Decisions count as in :func:`choice_error`: by their weights, and where the choice is known.
@@ -120,15 +125,19 @@ def noise_floor(utilities: ArrayLike, data: Decisions, model: NoisyMDP | None = 
     ----------
     utilities : (decision, option); those of options that are not legal are ignored.
     data : the decisions; a choice is only looked at for whether it is known.
-    model : whose noise it is, with a number for its lapse probability; None for normal noise without lapses.
+    model : whose noise it is; None for standard normal noise without lapses, whatever noise was fitted.
+    parameters : values of what of its noise has a prior, ``lapse`` or ``noise_covariance``.
     """
-    if model is not None and "lapse" in model.needed_sites():
+    given = dict(parameters or {})
+    sites = () if model is None else model.needed_sites()[1:]
+    if set(given) != set(sites):
         raise ValueError(
-            "lapse of the model has a prior: pass a model with a number, dataclasses.replace(model, lapse=.05)"
+            f"parameters are {sorted(given)}, and {list(sites)} of the noise has a prior: pass their values, such as "
+            'parameters={"lapse": 0.05}'
         )
     utilities = np.asarray(utilities)
     _require_shape("utilities", utilities, data.legal.shape, "(decision, option)")
-    noise = NormalNoise() if model is None else model.choice_noise()
+    noise = NormalNoise() if model is None else model.choice_noise(given)
     best = np.asarray(ChoiceDistribution(utilities, data.legal, noise).probs, float).max(-1)
     return float(np.average(1 - best, weights=_counts(data)))
 
@@ -211,7 +220,7 @@ def draws_of(model: NoisyMDP, draws: Any, data: Decisions | ChoiceProblem) -> Ho
 def parameters_of(model: NoisyMDP, draws: Any, data: Decisions | ChoiceProblem) -> dict[str, HostOrDevice]:
     """Draws (draw, ...) of all that the likelihood needs, with theta as `draws_of`.
 
-    A ValueError if draws lack the lapse probability, or have another number of it.
+    A ValueError if draws lack what of the noise has a prior, or have another number of it.
     """
     found = {"theta": draws_of(model, draws, data)}
     known = grouped_draws(draws)
@@ -221,8 +230,9 @@ def parameters_of(model: NoisyMDP, draws: Any, data: Decisions | ChoiceProblem) 
             raise ValueError(
                 f"draws have no {name}, which has a prior: pass the MCMC object, or mcmc.get_samples()"
             )
-        found[name] = sites[name].reshape(-1)
-        if found[name].shape != found["theta"].shape[:1]:
+        event = sites[name].shape[-2:] if name == "noise_covariance" else ()
+        found[name] = sites[name].reshape(-1, *event)
+        if len(found[name]) != len(found["theta"]):
             raise ValueError(
                 f"draws have {len(found['theta'])} of theta and {name} of shape {sites[name].shape}: pass one per draw"
             )

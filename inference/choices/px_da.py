@@ -21,6 +21,7 @@ from numpyro.handlers import block, seed, substitute, trace
 from numpyro.infer.mcmc import MCMCKernel
 from numpyro.util import is_prng_key
 
+from ethogram.inference.choices.covariance_sweep import covariance_problem, first_latents, sweep_covariance
 from ethogram.inference.choices.gibbs_sweep import (
     MOVES,
     ProbitProblem,
@@ -161,7 +162,7 @@ class PXDA(MCMCKernel):
         state = self.first_state(rng_key, checked, init_params)
         others = {name: value for name, value in model_kwargs.items() if name != "data"}
         state = self.refresh(state, (checked, *model_args[1:]), others)
-        factor = state.problem.factor
+        factor = getattr(state.problem, "factor", 0.0)
         if is_concrete(factor) and not np.isfinite(np.asarray(factor)).all():
             raise ValueError(
                 "the posterior precision of theta is numerically singular: features are nearly collinear, or of very "
@@ -183,6 +184,14 @@ class PXDA(MCMCKernel):
         num_chains = 1 if single else rng_key.shape[0]
         chains = () if single else (num_chains,)
         dtype = problem.design.dtype
+        covariance: dict[str, Any] = {}
+        if self._values.noise == "covariance":
+            size = len(problem.design)
+            covariance = {
+                "noise_covariance": np.broadcast_to((np.eye(size) + 1) / 2, (*chains, size, size)).astype(
+                    dtype
+                )
+            }
         subjects = () if data.subject is None else (data.num_subjects,)
         theta: Any = np.zeros((*chains, *subjects, sum(self._values.sizes(data))), dtype)
         if init_params is not None:
@@ -198,8 +207,17 @@ class PXDA(MCMCKernel):
         first = np.where(np.arange(problem.legal.shape[-3]) == 0, 1.0, -1.0).astype(dtype)
         latents: Any = np.where(problem.legal, first[:, None, None], 0)
         latents = np.broadcast_to(latents, (*latents.shape[:-1], num_chains))
+        if covariance:
+            latents = first_latents(problem, num_chains)
         ones = np.ones((*chains, *subjects), dtype)
-        started: Any = np.zeros(chains, np.int32), {"theta": theta}, ones, rng_key, latents, problem
+        started: Any = (
+            np.zeros(chains, np.int32),
+            {"theta": theta, **covariance},
+            ones,
+            rng_key,
+            latents,
+            problem,
+        )
         self._sample_fn = self._one_sweep
         return PXDAState(*started)
 
@@ -215,6 +233,8 @@ class PXDA(MCMCKernel):
             )
             rows = np.repeat(rows, np.asarray(data.weight).astype(int))
         design, legal, choice = (np.asarray(part)[rows] for part in (checked.design, data.legal, data.choice))
+        if self._values.noise == "covariance":
+            return covariance_problem(design, legal, choice, self._values.nu)
         if data.subject is None:
             problem = probit_problem(design, legal, choice, self.move)
             return padded_problem(problem, padded_count(problem.legal.shape[1]))
@@ -228,8 +248,10 @@ class PXDA(MCMCKernel):
     def with_moments(self, state: PXDAState, mean: HostOrDevice, variance: HostOrDevice) -> PXDAState:
         """The state under a prior of theta with this mean and variance, of the shape of theta without chains."""
         problem, move = state.problem, self.move
-        xp = namespace(mean, variance, problem.counts)
+        xp = namespace(mean, variance, problem.legal)
         precision = xp.where(xp.isinf(variance), 0, 1 / variance)
+        if self._values.noise == "covariance":
+            return state._replace(problem=problem._replace(precision=precision))
         if move.translations == "one":
             # A subject without decisions has no level to translate: any proper prior will do.
             own = (xp.sum(problem.counts, axis=(-2, -1))[..., None] == 0).astype(variance.dtype)
@@ -242,7 +264,8 @@ class PXDA(MCMCKernel):
     ) -> tuple[HostOrDevice, HostOrDevice]:
         """Prior mean and variance of theta, without chains, by a trace of the conditioned model."""
         dtype, problem = state.latents.dtype, state.problem
-        shape = (*problem.squares.shape[:-1], state.z["theta"].shape[-1])
+        lead = () if self._values.noise == "covariance" else problem.squares.shape[:-1]
+        shape = (*lead, state.z["theta"].shape[-1])
         held = substitute(self.model, data={"theta": np.zeros(shape, dtype)})
         with block():
             sites = trace(seed(held, jax.random.key(0))).get_trace(*model_args, **model_kwargs)
@@ -279,14 +302,20 @@ class PXDA(MCMCKernel):
         key_sweep, key_next = jax.random.split(state.rng_key if single else state.rng_key[0])
         theta = state.z["theta"]
         theta = theta[..., None] if single else jnp.moveaxis(theta, 0, -1)
-        theta, latents, scale = self._sweep(key_sweep, state.problem, theta, state.latents)
+        rest = {name: x[None] if single else x for name, x in state.z.items() if name != "theta"}
+        if rest:
+            theta, rest["noise_covariance"], latents, scale = sweep_covariance(
+                key_sweep, state.problem, theta, rest["noise_covariance"], state.latents
+            )
+        else:
+            theta, latents, scale = self._sweep(key_sweep, state.problem, theta, state.latents)
 
         def out(x: Array) -> Array:
             return x[..., 0] if single else jnp.moveaxis(x, -1, 0)
 
         return state._replace(
             i=state.i + 1,
-            z={"theta": out(theta)},
+            z={"theta": out(theta), **{name: x[0] if single else x for name, x in rest.items()}},
             z1=out(scale),
             rng_key=key_next if single else jax.random.split(key_next, state.rng_key.shape[0]),
             latents=latents,

@@ -108,7 +108,7 @@ def _advance(model: NoisyMDP, data: Decisions, carry: Any, static: tuple[tuple[s
 
     def alone(carry, _):
         state = kernel._one_sweep(carry[0])
-        return (state, *carry[1:]), {"theta": state.z["theta"]}
+        return (state, *carry[1:]), state.z
 
     def with_variance(carry, _):
         state, log_kappa, key = carry

@@ -20,6 +20,7 @@ import numpyro.distributions as dist
 from jaxtyping import Float
 
 from ethogram.inference.choices.choice_expansion import chosen_gaps, find_mode, prior_variance
+from ethogram.inference.choices.covariance_mode import covariance_mode
 from ethogram.inference.choices.predictions import band_ends, parameters_of, theta_chains
 from ethogram.inference.convergence import grouped_draws, warn_of_convergence
 from ethogram.models.arguments import is_concrete
@@ -39,7 +40,7 @@ class Mode(NamedTuple):
     Attributes
     ----------
     theta : (parameter,).
-    values : by site: ``v``, ``action_rewards``.
+    values : by site: ``v``, ``action_rewards``, ``noise_covariance``.
     deviation : (parameter,) standard deviations of the Laplace approximation: standard errors under a flat prior.
     log_likelihood : at the mode, in nats.
     names : of the values of all sites, in their order: those of features and, of rewards of actions, of options.
@@ -69,7 +70,8 @@ def find_choice_mode(model: NoisyMDP, data: Decisions | ChoiceProblem) -> Mode:
     """The posterior mode, by Newton's method with step halving on the log posterior.
 
     It is concave where the noise is normal or Gumbel; in Student noise, or with lapses, the search has two starts, and
-    the mode may not be the highest.
+    the mode may not be the highest. A covariance of alternatives has a flat prior here, and the values have theirs: a
+    large kappa gives the maximum of the likelihood, by quasi-Newton steps.
 
     Parameters
     ----------
@@ -89,7 +91,7 @@ def find_choice_mode(model: NoisyMDP, data: Decisions | ChoiceProblem) -> Mode:
     if (
         isinstance(model.kappa, dist.Distribution)
         or data.subject is not None
-        or len(model.needed_sites()) > 1
+        or "lapse" in model.needed_sites()
     ):
         raise ValueError(
             "the posterior mode is implemented for theta alone: pass numbers for kappa and lapse, and drop subject "
@@ -97,6 +99,12 @@ def find_choice_mode(model: NoisyMDP, data: Decisions | ChoiceProblem) -> Mode:
         )
     if not is_concrete(data.features, data.legal, data.choice):
         raise TypeError("data are traced: pass concrete arrays")
+    if model.noise == "covariance":
+        start = find_choice_mode(dataclasses.replace(model, noise="normal", nu=None), problem)
+        theta, covariance, deviation, likelihood = covariance_mode(model, problem, start.theta)
+        return Mode(
+            theta, {**model.parts(theta, data), "noise_covariance": covariance}, deviation, likelihood
+        )
     chosen, unit = chosen_gaps(model, problem)
     expansion, found = find_mode(chosen, prior_variance(model, data, model.kappa) / unit**2)
     theta, covariance = unit * found.theta[0], np.linalg.inv(found.precision[0])
@@ -277,8 +285,10 @@ def named_parts(
         parts = population_of(model, population, data)
     if "kappa" in sites:
         parts["kappa"] = np.asarray(sites["kappa"], float).reshape(*lead, *model.shape_of_kappa(data))
-    if "lapse" in model.needed_sites() and "lapse" in sites:
-        parts["lapse"] = np.asarray(sites["lapse"], float).reshape(lead)
+    for name in model.needed_sites()[1:]:
+        if name in sites:
+            event = sites[name].shape[-2:] if name == "noise_covariance" else ()
+            parts[name] = np.asarray(sites[name], float).reshape(*lead, *event)
     parts |= {site: np.asarray(part) for site, part in model.parts(chains, data).items()}
     layout, coords = model.site_layout(data)
     for site, part in parts.items():

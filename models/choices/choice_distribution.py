@@ -48,6 +48,10 @@ class ChoiceNoise(abc.ABC):
     def in_words(self) -> str:
         """What a summary calls it."""
 
+    def given_choice(self, chosen: Array) -> ChoiceNoise:
+        """The noise where these options (...) are chosen, and gaps are to the others in their order."""
+        return self
+
     def placed(self, gaps: Array, others: Array, num_nodes: int) -> Any:
         """What `on_nodes` needs of a place near the gaps that it is called with."""
         return num_nodes
@@ -129,7 +133,7 @@ class ChoiceDistribution(dist.Distribution):
         others = jnp.where(before, legal[:-1], legal[1:]) & allowed
         rest = jnp.where(before, utilities[:-1], utilities[1:])
         gaps = jnp.where(others, jnp.sum(jnp.where(chosen, utilities, 0), axis=0) - rest, 0)
-        return jnp.where(allowed, self.noise.log_probability(gaps, others), -jnp.inf)
+        return jnp.where(allowed, self.noise.given_choice(value).log_probability(gaps, others), -jnp.inf)
 
     @property
     @jax.jit

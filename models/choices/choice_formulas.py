@@ -25,7 +25,7 @@ from ethogram.models.data.metadata import Metadata, read_metadata
 from ethogram.models.data.padding import Column
 from ethogram.models.printing import short_repr
 
-__all__ = ["ChoiceFormula", "OptionRows", "encode_options", "factor_at", "products_of", "read_formula"]
+__all__ = ["ChoiceFormula", "encode_options", "factor_at", "products_of", "read_formula"]
 
 LEAST_SPREAD = 1e-8
 """Of a column's differences between options, against its size: less is rounding."""
@@ -35,15 +35,7 @@ COLLINEAR = 1e-6
 
 @short_repr
 class ChoiceFormula(NamedTuple):
-    """A formula of options.
-
-    Attributes
-    ----------
-    text : the formula.
-    parts : generic attributes, covariates of the decision, and attributes with a coefficient per alternative.
-    terms : of each part.
-    known : what the formula took from the data of a fit: base, levels and states of functions; None before.
-    """
+    """A formula with its parts, and what it took from the data of a fit: base, levels and states of functions."""
 
     text: str
     parts: tuple[str, str, str]
@@ -56,17 +48,10 @@ class ChoiceFormula(NamedTuple):
         return tuple(dict.fromkeys(name for terms in self.terms for name in terms.variables))
 
 
-class OptionRows(NamedTuple):
-    """Where the rows of options belong: decision and slot of each row, and whether it was available."""
-
-    decision: Int[np.ndarray, "row"]
-    slot: Int[np.ndarray, "row"]
-    available: Bool[np.ndarray, "row"]
-
-
 def read_formula(formula: Any, features: Any, metadata: Metadata | None) -> ChoiceFormula | None:
     """The formula that was given, or that of metadata; None where features are columns. ValueError for another one."""
-    known: Any = _record(read_metadata(metadata))
+    record = read_metadata(metadata).formula
+    known: Any = None if record is None else json.loads(record)
     if features is not None and (formula is not None or known is not None):
         given = "formula" if known is None else f"metadata with the formula {known['text']!r}"
         raise ValueError(
@@ -103,23 +88,12 @@ def read_formula(formula: Any, features: Any, metadata: Metadata | None) -> Choi
     return ChoiceFormula(text, (parts[0], parts[1], parts[2]), (generic, person, own), known)
 
 
-def _record(metadata: Metadata) -> dict[str, Any] | None:
-    """What a formula took from the data, of metadata; None where these have none."""
-    if metadata.formula is None:
-        return None
-    try:
-        read = json.loads(metadata.formula)
-        return {name: read[name] for name in ("text", "base", "levels", "states")}
-    except (ValueError, TypeError, KeyError):
-        raise ValueError(
-            f"metadata.formula is {metadata.formula[:50]!r}, and not what from_table writes there: pass formula="
-        ) from None
-
-
 def encode_options(
     formula: ChoiceFormula,
     columns: Mapping[str, Any],
-    rows: OptionRows,
+    decision: Int[np.ndarray, "row"],
+    slot: Int[np.ndarray, "row"],
+    available: Bool[np.ndarray, "row"],
     metadata: Metadata,
     base_option: str | None,
     row: Callable[[int], str],
@@ -129,44 +103,30 @@ def encode_options(
     Parameters
     ----------
     columns : by name, values (row,) with their nulls, and levels or None, as `covariate_columns` gives them.
+    decision, slot, available : of the rows.
     metadata : with the names of the options, if these have any.
     base_option : whose constant and coefficients of covariates are zero; None for the first.
     row : how messages call a row.
     """
     options = _options(formula, metadata, base_option)
-    seen = np.flatnonzero(rows.available)
-    frame, levels = _frame(formula, columns, seen, row)
-    decision, slot = rows.decision[seen], rows.slot[seen]
-    _require_constant(formula, frame, decision, seen, row)
-    count, width = (
-        int(rows.decision.max()) + 1,
-        max(int(rows.slot.max()) + 1, len(metadata.action_names or ())),
-    )
-    legal = np.zeros((count, width), bool)
+    seen = np.flatnonzero(available)
+    legal = np.zeros((decision.max() + 1, max(slot.max() + 1, len(options))), bool)
+    decision, slot = decision[seen], slot[seen]
     legal[decision, slot] = True
-    if formula.known is None and options and not legal.any(0).all():
-        alone = options[int(legal.any(0).argmin())]
-        raise ValueError(
-            f"option {alone!r} has no available row, and a coefficient of its own: leave out its name"
-        )
-    _, first = np.unique(decision, return_index=True)
-    generic, generic_names, *states = _columns(formula, 0, frame)
-    person, person_names, *more = _columns(formula, 1, frame.iloc[first])
-    own, own_names, *last = _columns(formula, 2, frame)
-    person = person[np.searchsorted(decision[first], decision)] if person.size else person[:0]
-    found, names = [generic], [*generic_names]
+    frame, levels = _frame(formula, columns, seen, row)
+    _require_constant(formula, frame, decision, seen, row)
+    parts = [_columns(formula, part, frame) for part in range(3)]
+    found, names = [parts[0][0]], [*parts[0][1]]
     base = None if not options else base_option or (formula.known or {}).get("base") or options[0]
-    is_option = slot[:, None] == np.arange(width)
     others = [number for number, name in enumerate(options) if name != base]
+    is_option = slot[:, None] == np.arange(legal.shape[1])
     if options and formula.terms[1].has_constant:
         found.append(is_option[:, others].astype(float))
         names += [options[number] for number in others]
-    for each, labels, of in ((person, person_names, others), (own, own_names, range(len(options)))):
+    for (each, labels, _), of in zip(parts[1:], (others, [*range(len(options))]), strict=True):
         for column, label in enumerate(labels):
-            found.append(is_option[:, list(of)] * each[:, column, None])
+            found.append(is_option[:, of] * each[:, column, None])
             names += [f"{options[number]}:{label}" for number in of]
-    padded = np.zeros((count, width, len(names)))
-    padded[decision, slot] = np.concatenate(found, axis=1)
     if not names:
         raise ValueError(f"formula {formula.text!r} has no column: name an attribute, such as 'price'")
     if metadata.feature_names not in (None, tuple(names)):
@@ -174,14 +134,12 @@ def encode_options(
             f"formula {formula.text!r} has the columns {tuple(names)}, and metadata.feature_names are "
             f"{metadata.feature_names}: leave these out, and make columns of a C() text, whose levels are kept"
         )
-    if formula.known is None:
+    padded = np.zeros((*legal.shape, len(names)))
+    padded[decision, slot] = np.concatenate(found, axis=1)
+    record = formula.known
+    if record is None:
         _check_columns(formula.text, names, padded, legal)
-    record = formula.known or {
-        "text": formula.text,
-        "base": base,
-        "levels": levels,
-        "states": [states, more, last],
-    }
+        record = {"text": formula.text, "base": base, "levels": levels, "states": [each[2] for each in parts]}
     return padded, dataclasses.replace(metadata, feature_names=names, formula=json.dumps(record))
 
 
@@ -248,16 +206,14 @@ def _require_constant(
             )
 
 
-def _columns(
-    formula: ChoiceFormula, part: int, frame: Any
-) -> tuple[np.ndarray, tuple[str, ...], str, list[float]]:
-    """Columns of a part, their names, and the state of its functions."""
+def _columns(formula: ChoiceFormula, part: int, frame: Any) -> tuple[np.ndarray, tuple[str, ...], list[Any]]:
+    """Columns of a part, their names, and the state of its functions in two parts."""
     if not formula.terms[part].variables:
-        return np.zeros((len(frame), 0)), (), "null", []
+        return np.zeros((len(frame), 0)), (), []
     state = {} if formula.known is None else put_together(*formula.known["states"][part])
     columns, names, spec = model_matrix(formula.parts[part], state, frame, "rows")
     form, numbers = taken_apart(spec.transform_state)
-    return columns, names, form, numbers.tolist()
+    return columns, names, [form, numbers.tolist()]
 
 
 def _check_columns(text: str, names: list[str], padded: np.ndarray, legal: np.ndarray) -> None:
@@ -315,7 +271,7 @@ def factor_at(metadata: Metadata, factor: str, at: Mapping[str, Any]) -> float |
     found = re.fullmatch(r"(?:C\()?(.+?)\)?\[(?:T\.)?(.*)\]", factor)
     if found is None or found[1] not in at:
         return None
-    known, level = (_record(metadata) or {"levels": {}})["levels"].get(found[1], ()), str(at[found[1]])
+    known, level = json.loads(metadata.formula or "{}").get("levels", {}).get(found[1], ()), str(at[found[1]])
     if level not in known:
         raise ValueError(f"at has {level!r} for {found[1]!r}: its levels are {', '.join(known)}")
     return float(level == found[2])

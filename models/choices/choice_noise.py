@@ -84,6 +84,10 @@ class LapseNoise(ChoiceNoise):
         uniform = jax.random.uniform(key_choice, utilities.shape, utilities.dtype)
         return jnp.where(lapsed, uniform, self.base.perturbed(key_base, utilities))
 
+    def given_choice(self, chosen: Array) -> ChoiceNoise:
+        """Lapses beside the noise where these options are chosen."""
+        return LapseNoise(self.base.given_choice(chosen), self.lapse)
+
     def in_words(self) -> str:
         """What a summary calls it."""
         known = "" if isinstance(self.lapse, Distribution) else f" of probability {float(self.lapse):.3g}"

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ethogram.models.arguments import as_list, require, require_integer, warn_user
-from ethogram.models.choices.choice_formulas import OptionRows, encode_options, read_formula
+from ethogram.models.choices.choice_formulas import encode_options, read_formula
 from ethogram.models.data.columns import Columns, as_names, label_columns, number_groups
 from ethogram.models.data.covariates import covariate_columns
 from ethogram.models.data.labels import label_texts, look_up
@@ -68,8 +68,10 @@ def read_long(
     legal = np.zeros((count, width), bool)
     legal[number, slot] = there
     if terms is not None:
-        given, rows = covariate_columns(columns, names, None, False), OptionRows(number, slot, there)
-        padded, metadata = encode_options(terms, given, rows, metadata, base_option, columns.row)
+        given = covariate_columns(columns, names, None, False)
+        padded, metadata = encode_options(
+            terms, given, number, slot, there, metadata, base_option, columns.row
+        )
     else:
         metadata = _with_names(metadata, feature_names=[str(name) for name in names])
         values, null = columns.features(names, np.arange(columns.num_rows))
@@ -179,7 +181,6 @@ def read_wide(
     padded[null] = 0
     if terms is not None:
         every = np.indices(allowed.shape).reshape(2, -1)
-        rows = OptionRows(every[0], every[1], allowed.ravel())
         given: dict[str, Any] = {
             str(name): (Column(padded[..., at].ravel(), null[..., at].ravel()), None)
             for at, name in enumerate(features)
@@ -188,7 +189,7 @@ def read_wide(
         for name, (column, levels) in covariate_columns(columns, others, None, False).items():
             given[name] = column.take(every[0]), levels
         padded, metadata = encode_options(
-            terms, given, rows, metadata, base_option, lambda at: columns.row(at // width)
+            terms, given, *every, allowed.ravel(), metadata, base_option, lambda at: columns.row(at // width)
         )
     chosen = np.full(columns.num_rows, -1)
     if choice is not None:

@@ -11,27 +11,80 @@ from ethogram.models.arguments import is_concrete, require_one_of, require_reals
 from ethogram.models.choices.checks import require_prior
 from ethogram.models.choices.choice_distribution import ChoiceNoise
 from ethogram.models.choices.choice_noise import GumbelNoise, LapseNoise
+from ethogram.models.choices.covariance_noise import CovarianceNoise, CovariancePrior
+from ethogram.models.choices.decisions import Decisions, weights_of
 from ethogram.models.choices.probit_choice import NormalNoise
 from ethogram.models.choices.student_noise import StudentNoise
 
-__all__ = ["make_noise", "read_noise"]
+__all__ = ["check_labels", "make_noise", "noise_priors", "noise_sites", "read_noise"]
 
-NOISES = {"normal": NormalNoise, "gumbel": GumbelNoise, "student": StudentNoise}
+NOISES: dict[str, Any] = {
+    "normal": NormalNoise, "gumbel": GumbelNoise, "student": StudentNoise, "covariance": CovarianceNoise,
+}  # fmt: skip
 
 
-def make_noise(noise: str, nu: Any, lapse: Any) -> ChoiceNoise:
-    """The noise of this name, with lapses unless `lapse` is None."""
-    base = NOISES[noise]() if nu is None else NOISES[noise](nu)
+def make_noise(model: Any, parameters: dict[str, Any] | None) -> ChoiceNoise:
+    """The noise of a model, with what has priors at these values, by site, or without a value."""
+    known = parameters or {}
+    own = known.get("noise_covariance") if model.noise == "covariance" else model.nu
+    base = NOISES[model.noise](*() if own is None and model.noise != "covariance" else (own,))
+    lapse = known.get("lapse", model.lapse) if "lapse" in noise_sites(model) else model.lapse
     return base if lapse is None else LapseNoise(base, lapse)
+
+
+def noise_sites(model: Any) -> tuple[str, ...]:
+    """Sites of the noise that have priors."""
+    covariance = ("noise_covariance",) if model.noise == "covariance" else ()
+    return (*covariance, "lapse") if isinstance(model.lapse, dist.Distribution) else covariance
+
+
+def noise_priors(model: Any, data: Decisions) -> dict[str, dist.Distribution]:
+    """Their priors, by site."""
+    return {
+        name: CovariancePrior(data.legal.shape[1] - 1, model.nu)
+        if name == "noise_covariance"
+        else model.lapse
+        for name in noise_sites(model)
+    }
+
+
+def check_labels(model: Any, data: Decisions, condition: bool) -> None:
+    """Raise ValueError where the noise is a covariance of alternatives, and cannot be learnt from these decisions."""
+    count, names, nu = data.legal.shape[1], data.metadata.action_names, model.nu
+    if model.noise != "covariance":
+        return
+    if names is None:
+        raise ValueError(
+            'noise is "covariance", and the options have no labels: slot 0 has to be the same alternative in every '
+            "decision, such as the bus. Name the alternatives by Metadata(action_names=...); options that are not the "
+            'same everywhere have no covariance, so use noise="normal"'
+        )
+    if count < 3:
+        raise ValueError(f'noise is "covariance", and there are {count} alternatives: use noise="normal"')
+    if nu is not None and is_concrete(nu) and nu < count - 1:
+        raise ValueError(f"nu is {nu!r}: a covariance of {count} alternatives needs at least {count - 1}")
+    if condition and is_concrete(data.legal, data.choice):
+        legal = np.asarray(data.legal)
+        told = legal[(weights_of(data, known=True) > 0) & (legal.sum(1) > 1)].any(0)
+        if not told.all():
+            raise ValueError(
+                f"alternative {names[int(told.argmin())]!r} is legal in no decision with a known choice: drop it, "
+                "since its covariance would have its prior only"
+            )
 
 
 def read_noise(noise: Any, nu: Any, lapse: Any, flat: bool) -> tuple[Any, Any]:
     """Degrees of freedom and lapse probability, None where there are none; raises as `NoisyMDP`."""
     require_one_of("noise", noise, tuple(NOISES))
+    if noise == "covariance" and flat:
+        raise ValueError(
+            "kappa is infinite, and the covariance of alternatives may become singular: the posterior is improper. "
+            "Pass a finite kappa"
+        )
     if noise == "student" and nu is None:
         nu = 4.0
     if nu is not None:
-        if noise != "student":
+        if noise not in ("student", "covariance"):
             raise ValueError(f'nu is {nu!r}, but noise is {noise!r}: leave nu out, or pass noise="student"')
         require_reals("nu", nu)
         if np.ndim(nu) or (is_concrete(nu) and not 1 <= np.asarray(nu) < np.inf):

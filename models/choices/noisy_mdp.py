@@ -40,8 +40,8 @@ from ethogram.models.choices.checks import namespace, require_prior
 from ethogram.models.choices.choice_distribution import ChoiceDistribution, ChoiceNoise
 from ethogram.models.choices.choice_problem import ChoiceProblem, near_zero, utilities_of
 from ethogram.models.choices.decisions import Decisions, HostOrDevice, check_decisions, weights_of
-from ethogram.models.choices.noises import make_noise, read_noise
-from ethogram.models.choices.separation import Separation, find_separation
+from ethogram.models.choices.noises import check_labels, make_noise, noise_priors, noise_sites, read_noise
+from ethogram.models.choices.separation import Separation, find_separation, in_words
 from ethogram.models.choices.subject_values import (
     population_coords,
     population_of,
@@ -60,7 +60,7 @@ from ethogram.models.choices.value_priors import (
 )
 from ethogram.models.conjugate_model import Entries, Exportable
 from ethogram.models.model_object import model_object, static_field
-from ethogram.models.printing import few_names, short_repr
+from ethogram.models.printing import short_repr
 
 __all__ = ["Logit", "NoisyMDP", "Probit", "SimulatedChoices"]
 
@@ -99,9 +99,10 @@ class NoisyMDP(Exportable):
         constants); a number is their prior variance.
     loc_kappa : prior variance of ``loc``, the mean of the subjects' values: a finite positive number.
     beta : discount of the expected values beside rewards of actions; None for 1.
-    noise : of the utilities: ``"normal"`` (multinomial probit), ``"gumbel"`` (conditional logit), or ``"student"``,
-        multivariate t with one scale per decision. Coefficients of different noises have different scales.
-    nu : degrees of freedom of Student noise, at least 1; None for 4.
+    noise : of the utilities: ``"normal"`` (multinomial probit), ``"gumbel"`` (conditional logit), ``"student"``,
+        multivariate t with one scale per decision, or ``"covariance"``, normal, of labelled alternatives whose errors
+        less the last's have a ``noise_covariance`` (p, p) of trace p. Scales of coefficients differ by noise.
+    nu : degrees of freedom of Student noise, at least 1, None for 4; or of the prior of a covariance, None for p + 2.
     lapse : probability at which a choice is made at random among the legal options: a number in [0, 1), or a
         univariate numpyro distribution on [0, 1], such as ``Beta(1, 19)``; None for no lapses.
     random : names of the features whose coefficients differ among subjects (``"action_rewards"`` for those of actions),
@@ -208,10 +209,8 @@ class NoisyMDP(Exportable):
             theta = sample_subjects(self, problem, kappa)
         for name, value in self.parts(theta, data).items():
             numpyro.deterministic(name, value)
-        parameters = {"theta": theta}
-        if isinstance(self.lapse, dist.Distribution):
-            parameters["lapse"] = numpyro.sample("lapse", self.lapse)
-        offered = self.likelihood(parameters, problem)
+        own = {name: numpyro.sample(name, prior) for name, prior in noise_priors(self, data).items()}
+        offered = self.likelihood({"theta": theta, **own}, problem)
         offers = numpyro.plate("decision", data.num_decisions)
         if not condition:
             with offers:
@@ -235,11 +234,11 @@ class NoisyMDP(Exportable):
 
     def choice_noise(self, parameters: dict[str, Any] | None = None) -> ChoiceNoise:
         """The noise of utilities, with the parameters that have priors at these values."""
-        return make_noise(self.noise, self.nu, (parameters or {}).get("lapse", self.lapse))
+        return make_noise(self, parameters)
 
     def needed_sites(self) -> tuple[str, ...]:
-        """Theta, and the lapse probability where it has a prior."""
-        return ("theta", "lapse") if isinstance(self.lapse, dist.Distribution) else ("theta",)
+        """Theta, of which all other values are functions, and what of the noise has a prior."""
+        return ("theta", *noise_sites(self))
 
     def informative_steps(self, data: Decisions) -> Bool[np.ndarray, "decision"]:
         """Which decisions have a known choice and a weight."""
@@ -275,7 +274,7 @@ class NoisyMDP(Exportable):
         problem = self.check(decisions, condition=False)
         data = problem.data
         values = dict(parameters or {})
-        given = {"lapse": values.pop("lapse")} if "lapse" in self.needed_sites() and "lapse" in values else {}
+        given = {name: values.pop(name) for name in self.needed_sites()[1:] if name in values}
         given |= {} if parameters is None else {"theta": self._theta(values, data)}
         if self.flat and not given:
             raise ValueError("kappa is infinite, and a flat prior cannot be sampled: pass parameters")
@@ -348,6 +347,7 @@ class NoisyMDP(Exportable):
             raise ValueError(
                 "no decision has two legal options and a known choice: the data are uninformative; add such decisions"
             )
+        check_labels(self, data, condition)
         design = self.design(data)
         problem = ChoiceProblem(
             data, near_zero(np.asarray(design), data.legal) if is_concrete(design) else design
@@ -432,6 +432,7 @@ class NoisyMDP(Exportable):
             "loc": ("parameter",), "v_loc": (value,), "action_rewards_loc": ("action",),
             "slope": ("subject_feature", "parameter"), "v_slope": ("subject_feature", value),
             "action_rewards_slope": ("subject_feature", "action"), "deviation": ("random",), "correlation": ("pair",),
+            "noise_covariance": ("alternative", "beside"),
         }  # fmt: skip
         if data is None:
             return dims, {}
@@ -442,6 +443,7 @@ class NoisyMDP(Exportable):
                 *names.feature_names,
                 *map("constant {}".format, range(self.sizes(data)[1])),
             ]
+        coords |= dict.fromkeys(dims["noise_covariance"], (names.action_names or ())[:-1] or None)
         if data.subject is not None:
             dims |= {site: ("subject", *dims[site]) for site in ("theta", "v", "action_rewards")}
             coords["subject"] = names.subject_names
@@ -464,14 +466,7 @@ class NoisyMDP(Exportable):
         made, found = self.separating(data)
         if found is None:
             return None
-        parts = {name: np.asarray(part) for name, part in self.parts(found.direction, made).items()}
-        direction = "; ".join(
-            f"{name} + c * {np.array2string(part, precision=3, threshold=12)}" for name, part in parts.items()
-        )
-        agreeing = np.flatnonzero(found.agreeing).tolist()
-        few = ("no option differs along it", f"only decision {few_names(agreeing)} depends on it")
-        said = few[len(agreeing)] if len(agreeing) < 2 else f"decisions {few_names(agreeing)} agree"
-        return f"the choices are separated: none contradicts {direction} for any c > 0 ({said})"
+        return in_words(found, self.parts(found.direction, made))
 
     def separating(self, data: Decisions | ChoiceProblem) -> tuple[Decisions, Separation | None]:
         """The decisions on the host, and a direction of theta that no choice of them contradicts."""

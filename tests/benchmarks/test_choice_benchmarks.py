@@ -10,9 +10,10 @@ from scipy.special import log_ndtr
 
 from benchmarks.papers import choice_published
 from benchmarks.papers import tetris as paper
-from benchmarks.speed import px_da
+from benchmarks.speed import choice_samplers, px_da
 from ethogram.domains import tetris
 from ethogram.models.choices.decisions import Decisions
+from ethogram.models.choices.noisy_mdp import NoisyMDP
 
 TRUTH = (-3.0, -15.0, -1.0)
 
@@ -125,3 +126,19 @@ def test_absent_files_are_rows():
     assert choice_published.file_of("numpy", "no_such_file.csv") is None
     for row in (*choice_published.rows_of_travellers(None), *choice_published.rows_of_swissmetro(None, 1)):
         assert row["what"].startswith("skipped: ") and "pip install" in row["what"]
+
+
+def test_regret_is_over_the_least_cost_of_what_is_usable():
+    rows = [{"cost_s": 3.0}, {"cost_s": None}, {"cost_s": 2.0}, {"skipped": "refused"}]
+    assert choice_samplers.regret(rows) == 1.5
+    assert choice_samplers.regret([{"skipped": "refused"}, {"cost_s": 2.0}]) == float("inf")
+
+
+def test_costs_are_those_of_the_second_fit():
+    data = choice_samplers._simulated(0, 40, 3, 2)
+    numbers = []
+    row = choice_samplers.cost_of(
+        NoisyMDP(kappa=4.0, kind="features"), "laplace", lambda number: numbers.append(number) or data, 0
+    )
+    assert numbers == [0, 1] and row["took"] == "laplace" and row["pareto_k"] < 0.7
+    assert row["cost_s"] == row["seconds"] * max(1.0, 400 / row["ess"])

@@ -17,7 +17,6 @@ from ethogram.inference.diagnostics import Diagnosis
 from ethogram.inference.draws import flat_draws
 from ethogram.inference.sampled_posterior import SampledPosterior
 from ethogram.models.arguments import require_flag
-from ethogram.models.choices.decisions import Decisions
 from ethogram.models.printing import printed_as
 
 __all__ = ["Comparison", "compare", "score_table"]
@@ -140,12 +139,12 @@ def _worst(found: Diagnosis) -> str:
 
 def _features(data: Any) -> Any:
     """Features of decisions, which formulas give; None of other data."""
-    return np.asarray(data.features) if isinstance(data, Decisions) else None
+    return np.asarray(data.features) if hasattr(data, "legal") else None
 
 
 def _without_names(data: Any) -> Any:
     """The arrays of data without names, which do not change a fit, and of decisions without features."""
-    data = data._replace(features=data.legal) if isinstance(data, Decisions) else data
+    data = data._replace(features=data.legal) if hasattr(data, "legal") else data
     return (
         [np.asarray(each) for each in data if hasattr(each, "shape")] if hasattr(data, "metadata") else data
     )
@@ -211,15 +210,21 @@ def _paper_table(compared: Comparison) -> Any:
     columns: dict[str, dict[tuple[str, str], str]] = {}
     held_out = "in sample" if TRAINING in compared.statement else "held out"
     for name, fit in compared.fits.items():
-        cells = columns[name] = {}
-        for label, mean, sd in _coefficients(fit) if fit.has_draws else ():
-            decimals = max(0, 1 - int(np.floor(np.log10(sd)))) if 0 < sd < np.inf else 3
-            cells |= {(label, "mean"): f"{mean:.{decimals}f}", (label, "sd"): f"({sd:.{decimals}f})"}
+        cells, of = columns.setdefault(name, {}), "v"
+        if getattr(fit.data, "subject", None) is not None and hasattr(fit.data, "legal"):
+            of = "v_loc"  # of the population
+        for label, row in fit.summary().iterrows() if fit.has_draws else ():
+            if of == "v_loc" and label.startswith(("v[", "action_rewards[")):
+                continue
+            decimals = max(0, 1 - int(np.floor(np.log10(row["sd"])))) if row["sd"] > 0 else 3
+            short = label.removeprefix(f"{of}[").removesuffix("]") if label.startswith(f"{of}[") else label
+            cells[short, "mean"] = f"{row['mean']:.{decimals}f}"
+            cells[short, "sd"] = f"({row['sd']:.{decimals}f})"
     rows = list(dict.fromkeys(row for cells in columns.values() for row in cells))
     score = compared.scores.columns[0]
     score = compared.scores.columns[0]
     for name, fit in compared.fits.items():
-        if isinstance(fit.data, Decisions) and fit.has_draws:
+        if hasattr(fit.data, "legal") and fit.has_draws:
             found = summarize_choices(fit.model, fit.result.sites, fit.data)
             place = "" if found.evaluated_at == "maximum" else f" ({found.evaluated_at})"
             columns[name]["decisions", ""] = f"{found.num_decisions:g}"
@@ -230,22 +235,6 @@ def _paper_table(compared: Comparison) -> Any:
     return pandas.DataFrame(
         {name: [cells.get(row, "") for row in rows] for name, cells in columns.items()}, index
     )
-
-
-def _coefficients(fit: Fit) -> list[tuple[str, float, float]]:
-    """Names, means and standard deviations of estimates; of choices those of features, and of the population."""
-    names, draws = fit._entries()
-    flat = draws.reshape(-1, len(names)).astype(float)
-    found = zip(names, flat.mean(0).tolist(), flat.std(0, ddof=1).tolist(), strict=True)
-    if not isinstance(fit.data, Decisions):
-        return list(found)
-    own = "v[" if fit.data.subject is None else "v_loc["
-    drop = ("v[", "action_rewards[") if own == "v_loc[" else ()
-    return [
-        (name.removeprefix(own).removesuffix("]") if name.startswith(own) else name, mean, sd)
-        for name, mean, sd in found
-        if not name.startswith(drop)
-    ]
 
 
 def _models(fits: Mapping[str, Fit], data: Any) -> Comparison:

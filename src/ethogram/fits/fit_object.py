@@ -39,8 +39,8 @@ __all__ = ["Fit"]
 
 NAMED_FIGURES: dict[str, Callable[..., Any]] = {
     "dwell": dwell.plot_dwell,
-    "shrinkage": shrinkage.plot_shrinkage,
     "subjects": subjects.plot_subjects,
+    "shrinkage": shrinkage.plot_shrinkage,
 }
 
 
@@ -368,9 +368,9 @@ class Fit(BehaviourTables):
         That of a covariate has the means of observations by state, such as the probability of an option, the
         probabilities of transitions, and the shares of time of the long run, of those that depend on it, along it, with
         90 % intervals; other covariates have their medians, or their most frequent level. ``fit.plot("dwell")`` has the
-        fitted probabilities of dwell times, with 90 % bands, over the bouts of :meth:`dwell_distribution`, and
-        ``fit.plot("subjects")`` the log odds of every subject of :meth:`subjects`, beside those of the population.
-        ``fit.plot("shrinkage")`` has the values of subjects of a choice model, by their own decisions and in the fit.
+        fitted probabilities of dwell times, with 90 % bands, over the bouts of :meth:`dwell_distribution`,
+        ``fit.plot("subjects")`` the log odds of every subject of :meth:`subjects`, beside those of the population, and
+        ``fit.plot("shrinkage")`` the values of subjects of a choice model, by their own decisions and in the fit.
 
         Parameters
         ----------

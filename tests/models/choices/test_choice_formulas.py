@@ -176,7 +176,7 @@ def test_what_a_formula_gets_wrong_is_named(formula, message):
     ("changes", "message"),
     [
         ({"base_option": "tram"}, r"base_option is 'tram': pass one of the options \('bus', 'car', 'walk'\)"),
-        ({"metadata": Metadata(action_names=["bus", "car", "tram", "walk"])}, "option 'tram' has no available row"),
+        ({"metadata": Metadata(action_names=["bus", "car", "tram", "walk"])}, "the column 'tram', in which"),
         ({"features": "price"}, "features and formula are given"),
         ({"available": None}, "column 'price' is null in row 7: every option that is available"),
         ({"metadata": Metadata(feature_names=["x"])}, r"metadata.feature_names are \('x',\)"),

@@ -136,7 +136,7 @@ def test_quadratures_placed_elsewhere_give_the_same(noise):
 @pytest.mark.parametrize(
     ("fields", "error", "message"),
     [
-        ({"noise": "cauchy"}, ValueError, "noise must be 'normal', 'gumbel' or 'student', not 'cauchy'"),
+        ({"noise": "cauchy"}, ValueError, "noise must be 'normal', 'gumbel', 'student' or 'covariance', not"),
         ({"nu": 3.0}, ValueError, "nu is 3.0, but noise is 'normal'"),
         ({"noise": "student", "nu": 0.5}, ValueError, "nu must be a finite number of at least 1, not 0.5"),
         ({"lapse": 1.0}, ValueError, r"lapse must be a number in \[0, 1\), or a distribution, not 1.0"),
