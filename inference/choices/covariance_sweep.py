@@ -110,12 +110,16 @@ def sweep_covariance(
         inverse_wishart(keys[4], degrees, cholesky(total, lower=True))
     )
     energy = scaled**2 @ problem.precision
-    log_ratio = num_parameters / 2 * jnp.log(square / proposed_square)
-    log_ratio = log_ratio - energy * (1 / proposed_square - 1 / square) / 2
+    log_ratio = log_acceptance(square, proposed_square, energy, num_parameters)
     taken = jnp.log(jax.random.uniform(keys[5], square.shape, theta.dtype)) < log_ratio
     final = jnp.where(taken, proposed_square, square)
     covariance = jnp.where(taken[:, None, None], proposed, covariance)
     return (scaled / jnp.sqrt(final)[:, None]).T, covariance, latents / jnp.sqrt(final), final / square
+
+
+def log_acceptance(square: Array, proposed: Array, energy: Array, num_parameters: int) -> Array:
+    """Log ratio (...) of the priors of scaled values of this energy, at the proposed squared scale and the current."""
+    return num_parameters / 2 * jnp.log(square / proposed) - energy * (1 / proposed - 1 / square) / 2
 
 
 def _latents(key: Array, problem: CovarianceProblem, mean: Array, inverse: Array, latents: Array) -> Array:

@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
+from numpyro.distributions import Distribution
 from numpyro.handlers import block, seed, substitute, trace
 from numpyro.infer.mcmc import MCMCKernel
 from numpyro.util import is_prng_key
@@ -79,15 +80,16 @@ class PXDA(MCMCKernel):
     model : with a number or infinity for ``kappa``; where kappa has a prior, use the kernel as the block of ``theta``
         in numpyro's ``Gibbs``.
     moves : ``"local+scale"``, one translation per decision and a scale; ``"scale+translate"``, one translation for all;
-        ``"scale"``; ``"da"`` for plain data augmentation.
+        ``"scale"``; ``"da"`` for plain data augmentation. A covariance of alternatives has a sweep of its own.
     winner : how the utility of the chosen option is drawn: ``"gibbs"``, given the others; ``"rejection"``, exactly
         from its marginal.
 
     Raises
     ------
     TypeError, ValueError
-        If the model is not a NoisyMDP with normal noise and no lapses, or a name is unknown. `init` raises what the
-        model's call does, and where a weight of a decision is not an integer or the key is no key.
+        If the model is not a NoisyMDP with normal noise, or a covariance of alternatives, and no lapses; or a name is
+        unknown. `init` raises what the model's call does, and where a weight of a decision is not an integer or the key
+        is no key.
 
     Warns
     -----
@@ -121,6 +123,10 @@ class PXDA(MCMCKernel):
             )
         require_one_of("moves", moves, MOVES)
         require_one_of("winner", winner, WINNERS)
+        if model.noise == "covariance" and (moves, winner) != ("local+scale", "gibbs"):
+            raise ValueError(
+                f"moves is {moves!r} and winner {winner!r}: the sweep of a covariance of alternatives has neither"
+            )
         self.model: Any = model
         self.move, self.winner = MOVES[moves], winner
         self._values = model  # a wrapped model has lost its attributes
@@ -234,6 +240,11 @@ class PXDA(MCMCKernel):
             rows = np.repeat(rows, np.asarray(data.weight).astype(int))
         design, legal, choice = (np.asarray(part)[rows] for part in (checked.design, data.legal, data.choice))
         if self._values.noise == "covariance":
+            if data.subject is not None or isinstance(self._values.kappa, Distribution):
+                raise ValueError(
+                    "data have subjects, or kappa has a prior: PXDA samples a covariance of alternatives beside values "
+                    "of one agent and a number for kappa; use NUTS"
+                )
             return covariance_problem(design, legal, choice, self._values.nu)
         if data.subject is None:
             problem = probit_problem(design, legal, choice, self.move)
