@@ -178,8 +178,8 @@ def simulated_orthant(bounds: Array, correlation: Array, num_points: int = POINT
     batch = bounds.shape[1:]
     upper = jnp.broadcast_to(correlation, (len(bounds), *bounds.shape))
     root = cholesky(jnp.moveaxis(upper, (0, 1), (-2, -1)), lower=True)
-    shift = jax.random.uniform(jax.random.key(0), (len(bounds) - 1, *batch), bounds.dtype)
-    points = jnp.asarray(_sobol(len(bounds) - 1, num_points), bounds.dtype)
+    shift = jax.random.bits(jax.random.key(0), (len(bounds) - 1, *batch), jnp.uint32)
+    points = _sobol(len(bounds) - 1, num_points)
     drawn: list[Array] = []
     total = jnp.zeros((num_points, *batch), bounds.dtype)
     for k, bound in enumerate(bounds):
@@ -187,17 +187,18 @@ def simulated_orthant(bounds: Array, correlation: Array, num_points: int = POINT
         log_cdf = log_ndtr((bound - mean) / root[..., k, k])
         total = total + log_cdf
         if k < len(shift):
-            uniform = (points[k].reshape(-1, *[1] * len(batch)) + shift[k]) % 1
-            drawn.append(_log_quantile(jnp.log(jnp.clip(uniform, 1e-7, 1 - 1e-7)) + log_cdf))
+            bits = points[k].reshape(-1, *[1] * len(batch)) ^ shift[k]  # a digital shift keeps their evenness
+            uniform = ((bits >> 9).astype(bounds.dtype) + 0.5) * 2.0**-23
+            drawn.append(_log_quantile(jnp.log(uniform) + log_cdf))
     return logsumexp(total, axis=0) - math.log(num_points)
 
 
 @functools.cache
 def _sobol(dimension: int, num_points: int) -> np.ndarray:
-    """Scrambled Sobol points (dimension, point), which every decision rotates by an amount of its own."""
+    """Scrambled Sobol points (dimension, point) as 32 bits; every decision has a digital shift of its own."""
     from scipy.stats import qmc
 
-    return qmc.Sobol(dimension, seed=0).random(num_points).T
+    return (qmc.Sobol(dimension, seed=0).random(num_points).T * 2.0**32).astype(np.uint32)
 
 
 @jax.custom_jvp

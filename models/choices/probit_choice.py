@@ -63,6 +63,8 @@ class NormalNoise(ChoiceNoise):
 
     num_nodes: int | None = static_field(default=None)
 
+    no_lapses = ""
+
     def log_probability(self, gaps: Array, others: Array, num_nodes: int | None = None) -> Array:
         """Log probability (...), by nodes at the mode of the integrand."""
         return log_probability(gaps, others, num_nodes or self.num_nodes or NODES[gaps.dtype])

@@ -123,7 +123,7 @@ def test_a_fit_by_px_da_is_summarised_predicted_and_exported():
         lapsing = ethogram.Probit(4.0, lapse=Beta(1, 9))
         lapsing.simulate(jax.random.key(1), data, {"v": np.ones(2), "lapse": 1.5})
     with pytest.raises(
-        ValueError, match="PXDA samples a covariance of alternatives beside values of one agent"
+        ValueError, match="PXDA samples normal noise with a covariance of alternatives beside values of one"
     ):
         ethogram.fit(jax.random.key(0), model, data._replace(subject=np.arange(10) % 2), "px-da")
     with pytest.raises(ValueError, match="moves is 'da'"):
