@@ -58,9 +58,9 @@ def covariance_problem(
     sums = np.einsum("jtp,ktq->jkpq", rows, rows, optimize=True)
     chosen = np.arange(legal.shape[1])[:, None] == choice
     none = np.zeros(design.shape[-1], dtype)
-    parts: Any = rows.astype(dtype), sums.astype(dtype), legal.T[..., None], chosen[..., None], none
-    size = legal.shape[1] - 1
-    return CovarianceProblem(*parts, np.asarray(size + 2 if degrees is None else degrees, dtype))
+    degrees = np.asarray(legal.shape[1] + 1 if degrees is None else degrees, dtype)
+    parts: Any = rows.astype(dtype), sums.astype(dtype), legal.T[..., None], chosen[..., None], none, degrees
+    return CovarianceProblem(*parts)
 
 
 def first_latents(problem: CovarianceProblem, num_chains: int) -> np.ndarray:

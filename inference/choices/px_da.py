@@ -64,7 +64,7 @@ class PXDAState(NamedTuple):
     z1: Float[Array, "*chain_and_subject"]
     rng_key: Array
     latents: Array
-    problem: ProbitProblem
+    problem: Any
 
     def __getitem__(self, place: Any) -> Any:
         """The field at a place; a ValueError for a name, by which numpyro looks up `extra_fields` that do not exist."""
@@ -232,7 +232,7 @@ class PXDA(MCMCKernel):
         self._sample_fn = self._one_sweep
         return PXDAState(*started)
 
-    def _problem(self, checked: ChoiceProblem) -> ProbitProblem:
+    def _problem(self, checked: ChoiceProblem) -> Any:
         """The decisions as a sweep reads them, each repeated by its weight."""
         data, rows = checked.data, np.arange(checked.data.num_decisions)
         if data.weight is not None:
