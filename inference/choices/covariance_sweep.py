@@ -58,9 +58,9 @@ def covariance_problem(
     sums = np.einsum("jtp,ktq->jkpq", rows, rows, optimize=True)
     chosen = np.arange(legal.shape[1])[:, None] == choice
     none = np.zeros(design.shape[-1], dtype)
-    parts: Any = rows.astype(dtype), sums.astype(dtype), legal.T[..., None], chosen[..., None], none
-    size = legal.shape[1] - 1
-    return CovarianceProblem(*parts, np.asarray(size + 2 if degrees is None else degrees, dtype))
+    degrees = np.asarray(legal.shape[1] + 1 if degrees is None else degrees, dtype)
+    parts: Any = rows.astype(dtype), sums.astype(dtype), legal.T[..., None], chosen[..., None], none, degrees
+    return CovarianceProblem(*parts)
 
 
 def first_latents(problem: CovarianceProblem, num_chains: int) -> np.ndarray:
@@ -110,12 +110,16 @@ def sweep_covariance(
         inverse_wishart(keys[4], degrees, cholesky(total, lower=True))
     )
     energy = scaled**2 @ problem.precision
-    log_ratio = num_parameters / 2 * jnp.log(square / proposed_square)
-    log_ratio = log_ratio - energy * (1 / proposed_square - 1 / square) / 2
+    log_ratio = log_acceptance(square, proposed_square, energy, num_parameters)
     taken = jnp.log(jax.random.uniform(keys[5], square.shape, theta.dtype)) < log_ratio
     final = jnp.where(taken, proposed_square, square)
     covariance = jnp.where(taken[:, None, None], proposed, covariance)
     return (scaled / jnp.sqrt(final)[:, None]).T, covariance, latents / jnp.sqrt(final), final / square
+
+
+def log_acceptance(square: Array, proposed: Array, energy: Array, num_parameters: int) -> Array:
+    """Log ratio (...) of the priors of scaled values of this energy, at the proposed squared scale and the current."""
+    return num_parameters / 2 * jnp.log(square / proposed) - energy * (1 / proposed - 1 / square) / 2
 
 
 def _latents(key: Array, problem: CovarianceProblem, mean: Array, inverse: Array, latents: Array) -> Array:

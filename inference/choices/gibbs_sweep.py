@@ -256,7 +256,8 @@ def draw_scale(key: Array, rest: Array, drift: Array | None, problem: ProbitProb
     """A draw of z_1: inverse gamma; with a drift, 1 / s^2 with s from `draw_tilted`, and one without decisions."""
     shape = scale_shape(problem.counts[:, 0], move).astype(rest.dtype)
     if drift is None:
-        return rest / 2 / jax.random.gamma(key, shape, rest.shape, rest.dtype)
+        found = rest / 2 / jax.random.gamma(key, jnp.maximum(shape, 0.5), rest.shape, rest.dtype)
+        return jnp.where(shape > 0, found, 1)
     some, tiny = jnp.any(problem.counts > 0), jnp.finfo(rest.dtype).tiny
     powers, squares = jnp.where(some, 2 * shape, 1), jnp.where(some, jnp.maximum(rest, tiny), 1)
     return jnp.where(some, 1 / draw_tilted(key, powers, squares, jnp.where(some, drift, 0)) ** 2, 1)

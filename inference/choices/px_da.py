@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
+from numpyro.distributions import Distribution
 from numpyro.handlers import block, seed, substitute, trace
 from numpyro.infer.mcmc import MCMCKernel
 from numpyro.util import is_prng_key
@@ -31,6 +32,7 @@ from ethogram.inference.choices.gibbs_sweep import (
     sweep,
     with_prior,
 )
+from ethogram.inference.choices.weighted_sweep import sweep_lapses, sweep_student
 from ethogram.models.arguments import is_concrete, require, require_key, require_one_of
 from ethogram.models.choices.checks import namespace
 from ethogram.models.choices.choice_problem import ChoiceProblem, padded_count
@@ -62,7 +64,7 @@ class PXDAState(NamedTuple):
     z1: Float[Array, "*chain_and_subject"]
     rng_key: Array
     latents: Array
-    problem: ProbitProblem
+    problem: Any
 
     def __getitem__(self, place: Any) -> Any:
         """The field at a place; a ValueError for a name, by which numpyro looks up `extra_fields` that do not exist."""
@@ -79,15 +81,16 @@ class PXDA(MCMCKernel):
     model : with a number or infinity for ``kappa``; where kappa has a prior, use the kernel as the block of ``theta``
         in numpyro's ``Gibbs``.
     moves : ``"local+scale"``, one translation per decision and a scale; ``"scale+translate"``, one translation for all;
-        ``"scale"``; ``"da"`` for plain data augmentation.
+        ``"scale"``; ``"da"`` for plain data augmentation. A covariance of alternatives has a sweep of its own.
     winner : how the utility of the chosen option is drawn: ``"gibbs"``, given the others; ``"rejection"``, exactly
-        from its marginal.
+        from its marginal, as always with lapses.
 
     Raises
     ------
     TypeError, ValueError
-        If the model is not a NoisyMDP with normal noise and no lapses, or a name is unknown. `init` raises what the
-        model's call does, and where a weight of a decision is not an integer or the key is no key.
+        If the model is not a NoisyMDP, has Gumbel noise, or lapses beside other noise than normal; or a name is
+        unknown. `init` raises what the model's call does, and where a weight of a decision is not an integer, the key
+        is no key, or subjects or a prior of kappa come with lapses or noise that is not normal.
 
     Warns
     -----
@@ -121,6 +124,12 @@ class PXDA(MCMCKernel):
             )
         require_one_of("moves", moves, MOVES)
         require_one_of("winner", winner, WINNERS)
+        if moves == "scale+translate" and (model.noise != "normal" or model.lapse is not None):
+            raise ValueError(f"moves is {moves!r}, for normal noise without lapses alone: use 'local+scale'")
+        if model.noise == "covariance" and (moves, winner) != ("local+scale", "gibbs"):
+            raise ValueError(
+                f"moves is {moves!r} and winner {winner!r}: the sweep of a covariance of alternatives has neither"
+            )
         self.model: Any = model
         self.move, self.winner = MOVES[moves], winner
         self._values = model  # a wrapped model has lost its attributes
@@ -185,6 +194,8 @@ class PXDA(MCMCKernel):
         chains = () if single else (num_chains,)
         dtype = problem.design.dtype
         covariance: dict[str, Any] = {}
+        if "lapse" in self._values.needed_sites():
+            covariance = {"lapse": np.full(chains, 0.05, dtype)}
         if self._values.noise == "covariance":
             size = len(problem.design)
             covariance = {
@@ -207,7 +218,7 @@ class PXDA(MCMCKernel):
         first = np.where(np.arange(problem.legal.shape[-3]) == 0, 1.0, -1.0).astype(dtype)
         latents: Any = np.where(problem.legal, first[:, None, None], 0)
         latents = np.broadcast_to(latents, (*latents.shape[:-1], num_chains))
-        if covariance:
+        if self._values.noise == "covariance":
             latents = first_latents(problem, num_chains)
         ones = np.ones((*chains, *subjects), dtype)
         started: Any = (
@@ -221,7 +232,7 @@ class PXDA(MCMCKernel):
         self._sample_fn = self._one_sweep
         return PXDAState(*started)
 
-    def _problem(self, checked: ChoiceProblem) -> ProbitProblem:
+    def _problem(self, checked: ChoiceProblem) -> Any:
         """The decisions as a sweep reads them, each repeated by its weight."""
         data, rows = checked.data, np.arange(checked.data.num_decisions)
         if data.weight is not None:
@@ -233,6 +244,12 @@ class PXDA(MCMCKernel):
             )
             rows = np.repeat(rows, np.asarray(data.weight).astype(int))
         design, legal, choice = (np.asarray(part)[rows] for part in (checked.design, data.legal, data.choice))
+        several = data.subject is not None or isinstance(self._values.kappa, Distribution)
+        if several and (self._values.noise != "normal" or self._values.lapse is not None):
+            raise ValueError(
+                f"data have subjects, or kappa has a prior: PXDA samples {self._values.choice_noise().in_words()} "
+                "beside values of one agent and a number for kappa; use NUTS"
+            )
         if self._values.noise == "covariance":
             return covariance_problem(design, legal, choice, self._values.nu)
         if data.subject is None:
@@ -303,10 +320,19 @@ class PXDA(MCMCKernel):
         theta = state.z["theta"]
         theta = theta[..., None] if single else jnp.moveaxis(theta, 0, -1)
         rest = {name: x[None] if single else x for name, x in state.z.items() if name != "theta"}
-        if rest:
+        if self._values.noise == "covariance":
             theta, rest["noise_covariance"], latents, scale = sweep_covariance(
                 key_sweep, state.problem, theta, rest["noise_covariance"], state.latents
             )
+        elif self._values.lapse is not None:
+            start, prior = state.problem, self._values.lapse if rest else None
+            lapse = rest["lapse"] if rest else jnp.full(theta.shape[-1], self._values.lapse, theta.dtype)
+            found = sweep_lapses(key_sweep, start, theta, state.latents, self.move, lapse, prior)
+            theta, latents, scale = found[:3]
+            rest = {name: found[3] for name in rest}
+        elif self._values.noise == "student":
+            moved = state.problem, theta, state.latents, self.move, self.winner, self._values.nu
+            theta, latents, scale = sweep_student(key_sweep, *moved)
         else:
             theta, latents, scale = self._sweep(key_sweep, state.problem, theta, state.latents)
 

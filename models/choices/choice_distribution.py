@@ -29,8 +29,13 @@ class ChoiceNoise(abc.ABC):
 
     log_concave: ClassVar[bool] = True
     """Whether log probabilities are concave in the utilities, so that a proper posterior has one mode."""
-    no_augmentation: ClassVar[str] = ""
-    """Why PX-DA does not sample it; empty where it does."""
+    no_lapses: ClassVar[str] = "lapses are drawn beside normal noise alone"
+    """Why PX-DA does not sample it with lapses."""
+
+    @property
+    def no_augmentation(self) -> str:
+        """Why PX-DA does not sample it; empty where it does."""
+        return ""
 
     @abc.abstractmethod
     def log_probability(self, gaps: Array, others: Array, num_nodes: int | None = None) -> Array:

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.special import logsumexp
 from jaxtyping import Array
-from numpyro.distributions import Distribution
+from numpyro.distributions import Beta, Distribution
 
 from ethogram.models.choices.choice_distribution import ChoiceNoise
 from ethogram.models.model_object import model_object
@@ -59,7 +59,14 @@ class LapseNoise(ChoiceNoise):
     lapse: Any
 
     log_concave = False
-    no_augmentation = "lapsed decisions would have to leave its shapes and sums, which is not implemented"
+
+    @property
+    def no_augmentation(self) -> str:
+        """Lapses are augmented beside normal noise, with a number or a beta prior."""
+        if reason := self.base.no_augmentation or self.base.no_lapses:
+            return reason
+        beta = isinstance(self.lapse, Beta) or not isinstance(self.lapse, Distribution)
+        return "" if beta else "the prior of lapse is not a Beta"
 
     def _mixed(self, log_base: Array, others: Array) -> Array:
         count = jnp.sum(others, axis=0)

@@ -16,7 +16,7 @@ from ethogram.models.choices.decisions import Decisions, weights_of
 from ethogram.models.choices.probit_choice import NormalNoise
 from ethogram.models.choices.student_noise import StudentNoise
 
-__all__ = ["check_labels", "make_noise", "noise_priors", "noise_sites", "read_noise"]
+__all__ = ["check_labels", "given_noise", "make_noise", "noise_priors", "noise_sites", "read_noise"]
 
 NOISES: dict[str, Any] = {
     "normal": NormalNoise, "gumbel": GumbelNoise, "student": StudentNoise, "covariance": CovarianceNoise,
@@ -46,6 +46,24 @@ def noise_priors(model: Any, data: Decisions) -> dict[str, dist.Distribution]:
         else model.lapse
         for name in noise_sites(model)
     }
+
+
+def given_noise(model: Any, parameters: dict[str, Any]) -> dict[str, Any]:
+    """What of the noise has a prior and a value, which is taken from the parameters; raises where it is none."""
+    given = {name: parameters.pop(name) for name in noise_sites(model) if name in parameters}
+    for name, value in given.items():
+        if not is_concrete(value):
+            continue
+        number = np.asarray(value, float)
+        square = number.ndim == 2 and number.shape[0] == number.shape[1]
+        if name == "lapse":
+            fine, wanted = number.ndim == 0 and bool(0 <= number <= 1), "a number in [0, 1]"
+        else:
+            fine = square and np.isfinite(number).all() and bool(np.linalg.eigvalsh(number)[0] > 0)
+            wanted = "a positive definite matrix of all alternatives but the last"
+        if not fine:
+            raise ValueError(f"parameters[{name!r}] is {value!r}: pass {wanted}")
+    return given
 
 
 def check_labels(model: Any, data: Decisions, condition: bool) -> None:

@@ -36,11 +36,11 @@ from ethogram.models.arguments import (
     require_reals,
     warn_user,
 )
+from ethogram.models.choices import noises
 from ethogram.models.choices.checks import namespace, require_prior
 from ethogram.models.choices.choice_distribution import ChoiceDistribution, ChoiceNoise
 from ethogram.models.choices.choice_problem import ChoiceProblem, near_zero, utilities_of
 from ethogram.models.choices.decisions import Decisions, HostOrDevice, check_decisions, weights_of
-from ethogram.models.choices.noises import check_labels, make_noise, noise_priors, noise_sites, read_noise
 from ethogram.models.choices.separation import Separation, find_separation, in_words
 from ethogram.models.choices.subject_values import (
     population_coords,
@@ -179,7 +179,7 @@ class NoisyMDP(Exportable):
             raise ValueError(
                 f"kappa is {self.kappa!r}, action_rewards {own!r}: make both finite, or both infinite"
             )
-        nu, lapse = read_noise(self.noise, self.nu, self.lapse, flat)
+        nu, lapse = noises.read_noise(self.noise, self.nu, self.lapse, flat)
         found = {"nu": nu, "lapse": lapse, "flat": flat, "rewards": rewards, **read_population(self, rewards)}
         for name, value in found.items():
             object.__setattr__(self, name, value)
@@ -209,7 +209,7 @@ class NoisyMDP(Exportable):
             theta = sample_subjects(self, problem, kappa)
         for name, value in self.parts(theta, data).items():
             numpyro.deterministic(name, value)
-        own = {name: numpyro.sample(name, prior) for name, prior in noise_priors(self, data).items()}
+        own = {name: numpyro.sample(name, prior) for name, prior in noises.noise_priors(self, data).items()}
         offered = self.likelihood({"theta": theta, **own}, problem)
         offers = numpyro.plate("decision", data.num_decisions)
         if not condition:
@@ -234,11 +234,11 @@ class NoisyMDP(Exportable):
 
     def choice_noise(self, parameters: dict[str, Any] | None = None) -> ChoiceNoise:
         """The noise of utilities, with the parameters that have priors at these values."""
-        return make_noise(self, parameters)
+        return noises.make_noise(self, parameters)
 
     def needed_sites(self) -> tuple[str, ...]:
         """Theta, of which all other values are functions, and what of the noise has a prior."""
-        return ("theta", *noise_sites(self))
+        return ("theta", *noises.noise_sites(self))
 
     def informative_steps(self, data: Decisions) -> Bool[np.ndarray, "decision"]:
         """Which decisions have a known choice and a weight."""
@@ -274,7 +274,7 @@ class NoisyMDP(Exportable):
         problem = self.check(decisions, condition=False)
         data = problem.data
         values = dict(parameters or {})
-        given = {name: values.pop(name) for name in self.needed_sites()[1:] if name in values}
+        given = noises.given_noise(self, values)
         given |= {} if parameters is None else {"theta": self._theta(values, data)}
         if self.flat and not given:
             raise ValueError("kappa is infinite, and a flat prior cannot be sampled: pass parameters")
@@ -347,7 +347,7 @@ class NoisyMDP(Exportable):
             raise ValueError(
                 "no decision has two legal options and a known choice: the data are uninformative; add such decisions"
             )
-        check_labels(self, data, condition)
+        noises.check_labels(self, data, condition)
         design = self.design(data)
         problem = ChoiceProblem(
             data, near_zero(np.asarray(design), data.legal) if is_concrete(design) else design

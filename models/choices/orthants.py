@@ -25,7 +25,7 @@ from jax.scipy.special import logsumexp, ndtri
 
 from ethogram.models.choices.probit_choice import hazard, log_ndtr, log_ndtr_and_hazard
 
-__all__ = ["BEYOND", "log_orthant"]
+__all__ = ["BEYOND", "log_orthant", "simulated_orthant"]
 
 NODES = {2: 32, 3: 16}
 """Of each rule by dimension: errors of ln P are about 1e-10 and 1e-8, above 1e-5 where correlations are beyond .99."""
@@ -57,7 +57,7 @@ def log_orthant(bounds: Array, correlation: Array) -> Array:
         return jnp.zeros(bounds.shape[1:], bounds.dtype)
     if len(bounds) == 1:
         return log_ndtr(bounds[0])
-    return (_integrated if len(bounds) <= max(NODES) else _simulated)(bounds, correlation)
+    return (_integrated if len(bounds) <= max(NODES) else simulated_orthant)(bounds, correlation)
 
 
 @jax.custom_jvp
@@ -173,31 +173,32 @@ def _window(most: Array, start: Array, slope: Array, rest: Any, drop: float) -> 
     return ends[0], jnp.maximum(ends[1], ends[0] + jnp.finfo(most.dtype).eps * (1 + jnp.abs(ends[0])))
 
 
-def _simulated(bounds: Array, correlation: Array) -> Array:
+def simulated_orthant(bounds: Array, correlation: Array, num_points: int = POINTS) -> Array:
     """GHK: the mean of products of probabilities of one variable after the other, each given draws of those before."""
     batch = bounds.shape[1:]
     upper = jnp.broadcast_to(correlation, (len(bounds), *bounds.shape))
     root = cholesky(jnp.moveaxis(upper, (0, 1), (-2, -1)), lower=True)
-    shift = jax.random.uniform(jax.random.key(0), (len(bounds) - 1, *batch), bounds.dtype)
-    points = jnp.asarray(_sobol(len(bounds) - 1), bounds.dtype)
+    shift = jax.random.bits(jax.random.key(0), (len(bounds) - 1, *batch), jnp.uint32)
+    points = _sobol(len(bounds) - 1, num_points)
     drawn: list[Array] = []
-    total = jnp.zeros((POINTS, *batch), bounds.dtype)
+    total = jnp.zeros((num_points, *batch), bounds.dtype)
     for k, bound in enumerate(bounds):
         mean = sum((root[..., k, j] * z for j, z in enumerate(drawn)), jnp.zeros(batch, bounds.dtype))
         log_cdf = log_ndtr((bound - mean) / root[..., k, k])
         total = total + log_cdf
         if k < len(shift):
-            uniform = (points[k].reshape(-1, *[1] * len(batch)) + shift[k]) % 1
-            drawn.append(_log_quantile(jnp.log(jnp.clip(uniform, 1e-7, 1 - 1e-7)) + log_cdf))
-    return logsumexp(total, axis=0) - math.log(POINTS)
+            bits = points[k].reshape(-1, *[1] * len(batch)) ^ shift[k]  # a digital shift keeps their evenness
+            uniform = ((bits >> 9).astype(bounds.dtype) + 0.5) * 2.0**-23
+            drawn.append(_log_quantile(jnp.log(uniform) + log_cdf))
+    return logsumexp(total, axis=0) - math.log(num_points)
 
 
 @functools.cache
-def _sobol(dimension: int) -> np.ndarray:
-    """Scrambled Sobol points (dimension, point), which every decision rotates by an amount of its own."""
+def _sobol(dimension: int, num_points: int) -> np.ndarray:
+    """Scrambled Sobol points (dimension, point) as 32 bits; every decision has a digital shift of its own."""
     from scipy.stats import qmc
 
-    return qmc.Sobol(dimension, seed=0).random(POINTS).T
+    return (qmc.Sobol(dimension, seed=0).random(num_points).T * 2.0**32).astype(np.uint32)
 
 
 @jax.custom_jvp

@@ -54,9 +54,6 @@ class StudentNoise(ChoiceNoise):
     nu: Any
 
     log_concave = False
-    no_augmentation = (
-        "the factor of a sweep would change with the scales of the decisions, which is not implemented"
-    )
 
     def log_probability(self, gaps: Array, others: Array, num_nodes: int | None = None) -> Array:
         """Log probability (...): 0 where the decision has one option."""

@@ -49,7 +49,7 @@ def reward(
     values : v (..., state), such as posterior samples of the site ``v``.
     mdp : the MDP of the agent; its discount is not used.
     beta : discount in (0, 1).
-    reading : ``"execution"`` or ``"private"``, what the noise is.
+    reading : ``"execution"`` or ``"private"``, what the noise is; private noise is normal here, whatever was fitted.
     legal : (state, action) booleans, a subset of the actions of the MDP; None for all of them (`action_mask`).
 
     Raises
@@ -95,7 +95,8 @@ def expected_maximum(utilities: Array, legal: Array) -> Array:
     winner's.
     """
     top = jnp.max(jnp.where(legal, utilities, -jnp.inf), axis=-1)
-    gaps = jnp.where(legal, top[..., None] - utilities, 0)
+    gaps = jnp.moveaxis(jnp.where(legal, top[..., None] - utilities, 0), -1, 0)
+    legal = jnp.moveaxis(legal, -1, 0)
     x = jnp.asarray(OFFSETS, utilities.dtype)
-    density = jax.lax.map(lambda at: jnp.sum(winner_density(at, gaps, legal), axis=-1), x)
+    density = jax.lax.map(lambda at: jnp.sum(winner_density(at, gaps, legal), axis=0), x)
     return top + jnp.tensordot(x, density, axes=1) / jnp.sum(density, axis=0)

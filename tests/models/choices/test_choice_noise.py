@@ -154,8 +154,15 @@ def test_what_makes_no_posterior_is_refused(fields, error, message):
     ("model", "message"),
     [
         (ethogram.Logit(), "PXDA does not sample Gumbel noise .*Polya-Gamma.* use NUTS"),
-        (ethogram.NoisyMDP(noise="student"), r"PXDA does not sample Student t noise .* nu = 4\)"),
-        (ethogram.Probit(lapse=0.1), "PXDA does not sample normal noise .* and lapses of probability 0.1"),
+        (
+            ethogram.Logit(lapse=0.1),
+            "PXDA does not sample Gumbel noise .* and lapses of probability 0.1: the chances",
+        ),
+        (
+            ethogram.NoisyMDP(noise="student", lapse=0.1),
+            "and lapses .*: lapses are drawn beside normal noise alone",
+        ),
+        (ethogram.Probit(lapse=dist.Uniform()), "and lapses: the prior of lapse is not a Beta"),
     ],
 )
 def test_augmentation_names_the_noise_that_it_does_not_sample(model, message):
