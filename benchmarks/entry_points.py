@@ -183,6 +183,15 @@ def entry_points() -> dict[str, st.SearchStrategy[Call]]:
             ),
             TABLE, optional(**dict.fromkeys(of_decisions, NAMES)),
         ),
+        "Decisions.from_table by a formula": st.builds(
+            lambda table, options: Call(
+                ethogram.Decisions.from_table, (table,),
+                {"decision": "g", "formula": "x | t", "option": "s"} | options, FIELDS
+            ),
+            TABLE,
+            optional(formula=st.one_of(st.text("xtgs01|+-*:()`~ ", max_size=8), ANY), base_option=NAMES, chosen=NAMES,
+                     option=NAMES, available=NAMES, metadata=numerals),
+        ),
         "Decisions.from_wide": st.builds(
             lambda table, options: Call(
                 ethogram.Decisions.from_wide, (table,), {"features": {"x": ["x", "t"]}} | options, FIELDS

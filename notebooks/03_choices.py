@@ -11,121 +11,42 @@
 # ---
 
 # %% [markdown]
-# # What does a Tetris player value?
+# # What is valued by who chooses?
 #
-# We observe a Tetris player. Every piece has some twenty legal placements, different ones each time, and she chooses
-# one of them. What does she value: a low stack, no holes, a flat surface? And what will she do next?
+# Choices tell values: of a Tetris player, who has some twenty legal placements of every piece, different ones each
+# time, and of travellers, who have a car or not, and a train that runs or does not. Choice sets that vary need no
+# padding.
 #
-# The model is the noisy Markov decision process: a placement has a utility, linear in its features, plus standard
-# normal noise, and she chooses the placement with the largest sum. This is a multinomial probit with varying choice
-# sets. Its likelihood is a one-dimensional integral, evaluated by quadrature for NUTS. Given the latent utilities it
-# is a linear regression, which data augmentation exploits, and so does its parameter-expanded form, PX-DA.
+# The model is a multinomial probit or logit: an option has a utility, linear in its features, plus noise, and the
+# option with the largest sum is chosen. First the player; then one path from a CSV file of trips to willingness to pay.
 
 # %%
+import tempfile
+from pathlib import Path
+
 import jax
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 
 import ethogram
-from ethogram.domains import small_mdps, tetris
+from ethogram import choices
+from ethogram.domains import tetris
 from ethogram.plots import choices as plots_choices
 
 plt.style.use("petroff10")  # colours that readers with a colour vision deficiency tell apart
-CHAINS = 4
 
 # %% tags=["parameters"]
-TOY_DRAWS = 4000
-TOY_WARMUP = 300
 PLACEMENTS = (100, 500)
 WARMUP = 500
 SAMPLES = 1000
 TREE_DEPTH = 10
 GAMES = 100
 MOVES = 250
+TRIPS = 1200
 
 # %% [markdown]
-# ## Three samplers on a small MDP
-#
-# First an MDP that is small enough to compare samplers: seven states, three actions, fifty decisions. The true values
-# of the states are known and sum to zero, since adding a constant to all of them changes no choice. We simulate until
-# the choices overlap: if they are separated, only the prior bounds the posterior in some direction.
-
-# %%
-model = ethogram.NoisyMDP(kappa=16.0)
-for seed in range(20):
-    toy = small_mdps.toy_chain(jax.random.key(seed), 50)
-    if model.separation(toy.decisions) is None:
-        break
-print(f"seed {seed}: values {np.round(toy.values, 1)}")
-
-# %%
-samplers = {
-    "DA": ("px-da", {"moves": "da", "num_samples": TOY_DRAWS}),
-    "PX-DA": ("px-da", {"moves": "local+scale", "num_samples": TOY_DRAWS}),
-    "NUTS": ("nuts", {"num_samples": TOY_DRAWS // 4}),
-}
-chains = {"num_warmup": TOY_WARMUP, "num_chains": CHAINS, "progress_bar": False}
-trees = {}
-for name, (method, settings) in samplers.items():
-    fit = ethogram.fit(jax.random.key(1), model, toy.decisions, method, **chains, **settings)
-    trees[name] = fit.to_arviz()
-    table = fit.summary()
-    print(f"{name:6s} largest r_hat {table['r_hat'].max():.3f}, "
-          f"smallest ess of a value {table['ess'].min():.0f} of {CHAINS * settings['num_samples']} draws")  # fmt: skip
-
-# %% [markdown]
-# The three agree on the posterior but differ in autocorrelation. Plain data augmentation alternates between the
-# utilities and the values, and takes small steps. PX-DA also moves the scale of all utilities, and their level in each
-# decision; these moves change no choice and so can be large.
-
-
-# %%
-def autocorrelation(x, lags):
-    """Autocorrelation of chains (chain, draw) at each lag, around their common mean."""
-    x = np.asarray(x, float) - np.mean(x)
-    return [np.mean(x[:, : x.shape[1] - lag] * x[:, lag:]) / np.mean(x**2) for lag in lags]
-
-
-lags = range(31)
-figure, axes = plt.subplots(1, 2, figsize=(12, 4), layout="constrained")
-for name, tree in trees.items():
-    axes[0].plot(lags, autocorrelation(tree.posterior["v"][:, :, 6].values, lags), marker=".", label=name)
-axes[0].axhline(0, color="0.8")
-axes[0].set(xlabel="lag (draws)", ylabel="autocorrelation of the seventh value")
-axes[0].legend(frameon=False)
-offset = np.linspace(-0.2, 0.2, len(trees))
-for shift, (name, tree) in zip(offset, trees.items(), strict=True):
-    values = tree.posterior["v"].values.reshape(-1, 7)
-    lower, upper = np.percentile(values, [5, 95], axis=0)
-    axes[1].errorbar(
-        np.arange(7) + shift,
-        values.mean(0),
-        (values.mean(0) - lower, upper - values.mean(0)),
-        fmt="o",
-        label=name,
-    )
-axes[1].plot(range(7), toy.values, "kx", markersize=9, label="truth")
-axes[1].set(xlabel="state", ylabel="value (90 % interval)")
-axes[1].legend(frameon=False)
-plt.show()
-
-# %% [markdown]
-# Rank plots: the ranks of each chain's draws among all draws are uniform if the chains have the same distribution.
-
-# %%
-ranks = plt.figure(figsize=(12, 3), layout="constrained")
-for place, (name, tree) in enumerate(trees.items()):
-    values = tree.posterior["v"][:, :, 6].values
-    order = values.ravel().argsort().argsort().reshape(values.shape)
-    ax = ranks.add_subplot(1, 3, place + 1)
-    for chain in order:
-        ax.hist(chain, bins=20, range=(0, order.size), histtype="step")
-    ax.axhline(values.shape[1] / 20, color="0.6", linestyle=":")
-    ax.set(title=name, xlabel="rank of the seventh value", yticks=[])
-plt.show()
-
-# %% [markdown]
-# ## Her game
+# ## A player of Tetris
 #
 # This player cares most about holes: her values are (-3, -15, -1) for the height of the stack, its holes and its
 # bumpiness. We fit her first hundred placements, and predict the next four hundred.
@@ -154,11 +75,7 @@ values = fit.result.sites["v"]  # by chain and draw
 print(ethogram.choices.summarize_choices(player, fit.result.sites, train))
 
 # %% [markdown]
-# That was NUTS, since the settings are its own; `"px-da"` can be used in its place. With many options and large values
-# the scale of the values is poorly identified, and a sweep of PX-DA changes it little. To compare the samplers, run the
-# cells above with `player` and `train`.
-#
-# Predictions are posterior predictive probabilities of each placement: the mean over draws of its exact probability.
+# That was NUTS, since the settings are its own. Predictions are posterior predictive probabilities of each placement.
 # The choice error is the share of placements that are not the most probable one. The oracle knows the true values but
 # not the noise; no model has a smaller expected error.
 
@@ -179,21 +96,10 @@ plt.show()
 
 # %% [markdown]
 # Left: marginal posteriors of her values, with the true values. Right: a reliability diagram, observed shares of
-# options against predicted probabilities.
-#
-# Finally, two games with the same pieces and the same noise, one played with her values and one with the posterior
-# means; the current piece is coloured where it lands.
+# options against predicted probabilities. And games of a player with the posterior means:
 
 # %%
-figure, axes = plt.subplots(1, 2, figsize=(6, 6), layout="constrained")
-moves = 60
-learned = np.asarray(values).mean((0, 1))
-for ax, held, title in zip(axes, (truth, tuple(learned)), ("true values", "posterior mean"), strict=True):
-    played = tetris.simulate(jax.random.key(9), held, moves)
-    tetris.draw_placement(played.boards[-1], played.pieces[-1], played.decisions.choice[-1], ax)
-    ax.set_title(f"{title}: move {moves}")
-plt.show()
-survived = tetris.play(jax.random.key(5), learned, GAMES, MOVES)
+survived = tetris.play(jax.random.key(5), np.asarray(values).mean((0, 1)), GAMES, MOVES)
 print(
     f"of {len(survived)} games of the learned player, {np.mean(survived == MOVES):.0%} lasted all {MOVES} moves"
 )
@@ -201,3 +107,122 @@ print(
 # %% [markdown]
 # Record your own game with `ethogram play tetris --out mine.csv`; `ethogram.domains.tetris.load_games("mine.csv")`
 # reads its decisions for the model above.
+#
+# ## Trips, from the file on
+#
+# A file as surveys have them, with semicolons and decimal commas: a row per option, those that were not on offer with
+# blanks, some answers lost. It is simulated, so that the truth is known: an hour is worth 9 euros on the way to work,
+# and 6 otherwise.
+
+# %%
+rng = np.random.default_rng(11)
+modes = ["bike", "bus", "car", "train"]
+rows = pd.DataFrame({"trip": np.repeat(np.arange(TRIPS), 4), "mode": np.tile(modes, TRIPS)})
+rows["purpose"] = np.repeat(rng.choice(["leisure", "work"], TRIPS), 4)
+length = np.repeat(rng.uniform(3, 40, TRIPS), 4)
+by_mode = {name: np.tile(values, TRIPS) for name, values in {
+    "speed": [14, 22, 42, 48], "per_km": [0, 0.12, 0.35, 0.2], "constant": [0.4, -0.6, 0.0, 0.2],
+}.items()}  # fmt: skip
+rows["hours"] = (length / by_mode["speed"] * rng.uniform(0.7, 1.5, 4 * TRIPS)).round(2)
+rows["euros"] = (length * by_mode["per_km"] * rng.uniform(0.6, 1.6, 4 * TRIPS)).round(2)
+HOUR = {"leisure": 6, "work": 9}
+cost = rows["euros"] + rows["purpose"].map(HOUR) * rows["hours"]
+utility = -0.35 * cost + by_mode["constant"] + rng.gumbel(size=4 * TRIPS)
+rows["on_offer"] = (rng.uniform(size=4 * TRIPS) < np.tile([0.8, 0.9, 0.7, 0.6], TRIPS)).astype(int)
+rows.loc[rows.groupby("trip")["on_offer"].transform("sum") == 0, "on_offer"] = 1
+utility = utility.where(rows["on_offer"] == 1, -np.inf)
+rows["taken"] = (utility == utility.groupby(rows["trip"]).transform("max")).astype(int)
+rows.loc[rows["trip"].isin(rng.choice(TRIPS, TRIPS // 50, replace=False)), "taken"] = 0  # answers lost
+rows.loc[rows["on_offer"] == 0, ["hours", "euros"]] = np.nan
+path = Path(tempfile.mkdtemp()) / "trips.csv"
+rows.sample(frac=1, random_state=0).to_csv(path, index=False, sep=";", decimal=",")
+print(path.read_text()[:200])
+
+# %% [markdown]
+# ## A formula
+#
+# Left of the bar are attributes of the options, with products; right of it what belongs to the trip, whose effects
+# differ by mode, beside a constant of each mode but the base. A warning counts the answers that were lost.
+
+# %%
+read = {
+    "decision": "trip",
+    "option": "mode",
+    "chosen": "taken",
+    "available": "on_offer",
+    "sep": ";",
+    "decimal": ",",
+}
+formula = "euros + hours + hours:purpose | purpose"
+trips = ethogram.Decisions.from_table(path, formula=formula, base_option="car", **read)
+trips
+
+# %%
+model = ethogram.Logit()
+logit = ethogram.fit(jax.random.key(0), model, trips)
+print(choices.summarize_choices(model, logit.result.sites, trips))
+
+# %% [markdown]
+# ## What an hour is worth
+#
+# A ratio of coefficients has no posterior mean; its median and quantiles do exist. Of whom it is, `at` says.
+
+# %%
+draws = logit.result.sites
+worth = {
+    purpose: choices.willingness_to_pay(model, draws, trips, "hours", "euros", at={"purpose": purpose})
+    for purpose in HOUR
+}
+for purpose, band in worth.items():
+    print(
+        f"{purpose}: an hour saved is worth {-band.median:.1f} euros, 90 % interval {-band.upper:.1f} to "
+        f"{-band.lower:.1f}; truth {HOUR[purpose]}; {band.note}"
+    )
+
+# %% [markdown]
+# ## Would less do?
+#
+# Models of the same choices by other formulas, in a table as papers have it, with a held-out score.
+
+# %%
+formulas = {"attributes": "euros + hours | 0", "constants": "euros + hours", "with covariates": formula}
+data = {
+    name: ethogram.Decisions.from_table(path, formula=each, base_option="car", **read)
+    for name, each in formulas.items()
+}
+train = np.random.default_rng(0).uniform(size=TRIPS) < 0.75
+fits = {name: ethogram.fit(jax.random.key(0), model, each.take(train)) for name, each in data.items()}
+compared = ethogram.compare(fits, {name: each.take(~train) for name, each in data.items()})
+print(compared.statement)
+compared.to_table()  # .to_latex() writes it for a paper
+
+# %% [markdown]
+# ## If trains were dearer
+#
+# Shares now and with trains at twice the price, and what travellers lose by it: the log sum in money.
+
+# %%
+doubled = trips.scale_feature("euros", 2.0, option="train")
+shares = choices.share_changes(model, draws, trips, doubled)
+print(shares)
+print(choices.consumer_surplus(model, draws, trips, doubled, "euros"))
+
+# %%
+figure, axes = plt.subplots(1, 2, figsize=(12, 3.6), layout="constrained")
+for shift, part, label in ((-0.15, 0, "now"), (0.15, 1, "trains at twice the price")):
+    low, high = shares.median - shares.lower, shares.upper - shares.median
+    at = np.arange(len(modes)) + shift
+    axes[0].errorbar(at, shares.median[:, part], (low[:, part], high[:, part]), fmt="o", label=label)
+axes[0].set(xticks=range(len(modes)), xticklabels=modes, ylabel="share of trips")
+axes[0].legend(frameon=False, loc="upper center")
+for place, (purpose, band) in enumerate(worth.items()):
+    axes[1].plot([-band.upper, -band.lower], [place, place], color="C0")
+    axes[1].plot(-band.median, place, "o", color="C0")
+    axes[1].plot(HOUR[purpose], place, "kx", markersize=9)
+axes[1].set(yticks=range(len(worth)), yticklabels=list(worth), ylim=(-0.5, 1.5))
+axes[1].set(xlabel="euros for an hour saved (cross: truth)")
+plt.show()
+
+# %% [markdown]
+# [Discrete choice from another package](../choices_from_other_packages.md) has the same in the words of mlogit, apollo,
+# xlogit and bayesm.

@@ -5,7 +5,7 @@ from ethogram.inference.choices.effects import (
     choice_shares,
     elasticities,
     marginal_effects,
-    willingness_to_pay,
+    share_changes,
 )
 from ethogram.inference.choices.predictions import (
     Calibration,
@@ -16,6 +16,11 @@ from ethogram.inference.choices.predictions import (
 )
 from ethogram.inference.choices.px_da import PXDA
 from ethogram.inference.choices.summary import ChoiceSummary, Mode, find_choice_mode, summarize_choices
+from ethogram.inference.choices.welfare import (
+    consumer_surplus,
+    willingness_to_pay,
+    wtp_space,
+)
 
 __all__ = [
     "PXDA",
@@ -26,11 +31,14 @@ __all__ = [
     "calibration",
     "choice_error",
     "choice_shares",
+    "consumer_surplus",
     "elasticities",
     "find_choice_mode",
     "marginal_effects",
     "noise_floor",
     "predict_choice_probabilities",
+    "share_changes",
     "summarize_choices",
     "willingness_to_pay",
+    "wtp_space",
 ]

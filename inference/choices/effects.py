@@ -1,4 +1,4 @@
-r"""Posterior choice shares, elasticities, marginal effects and willingness to pay.
+r"""Posterior choice shares, elasticities and marginal effects.
 
 .. math:: S_j = \frac{1}{T} \sum_t P_t(j), \qquad
           \frac{\partial S_j}{\partial x_{kf}} = \frac{1}{T} \sum_t \frac{\partial P_t(j)}{\partial \mu_{tk}} v_f,
@@ -22,14 +22,25 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
-from ethogram.inference.choices.predictions import band_ends, draws_of, parameters_of
+from ethogram.inference.choices.predictions import band_ends, parameters_of
 from ethogram.models.arguments import require_integer, warn_user
 from ethogram.models.choices.choice_distribution import ChoiceDistribution
+from ethogram.models.choices.choice_formulas import products_of
 from ethogram.models.choices.decisions import Decisions, weights_of
 from ethogram.models.choices.noisy_mdp import NoisyMDP
 from ethogram.models.printing import printed_as
 
-__all__ = ["Band", "choice_shares", "elasticities", "marginal_effects", "willingness_to_pay"]
+__all__ = [
+    "Band",
+    "by_draw",
+    "choice_shares",
+    "elasticities",
+    "entering",
+    "make_band",
+    "marginal_effects",
+    "share_changes",
+    "unit_and_name",
+]
 
 UNIT = "unit"
 """What features without a unit are counted in."""
@@ -39,8 +50,10 @@ MOST_DRAWS = 1000
 
 
 def _in_words(band: Band) -> str:
-    title = f"{band.what}: posterior mean, median and {100 * band.probability:.3g} % interval"
-    return f"{title}\n{band.to_table().to_string(float_format='{:.4g}'.format)}"
+    centre = "median" if band.mean is None else "mean, median"
+    title = f"{band.what}: posterior {centre} and {100 * band.probability:.3g} % interval"
+    lines = [title, band.to_table().to_string(float_format="{:.4g}".format), band.note]
+    return "\n".join(filter(None, lines))
 
 
 @printed_as(_in_words)
@@ -49,25 +62,28 @@ class Band(NamedTuple):
 
     Attributes
     ----------
-    mean, median, lower, upper : arrays of one shape.
+    mean, median, lower, upper : arrays of one shape; mean is None of ratios, which have none.
     probability : of the interval.
     what : the quantity, and its unit.
     axes : names of the entries along each axis, by name of the axis.
+    note : what else to know of it.
     """
 
-    mean: Float[np.ndarray, "..."]
+    mean: Float[np.ndarray, "..."] | None
     median: Float[np.ndarray, "..."]
     lower: Float[np.ndarray, "..."]
     upper: Float[np.ndarray, "..."]
     probability: float
     what: str = ""
     axes: Mapping[str, Sequence[str]] = MappingProxyType({})
+    note: str = ""
 
     def to_table(self) -> Any:
         """A pandas DataFrame: one row per entry, by names, with mean, median and the ends of the interval."""
         import pandas
 
-        parts = {name: np.ravel(getattr(self, name)) for name in ("mean", "median", "lower", "upper")}
+        names = [name for name in ("mean", "median", "lower", "upper") if getattr(self, name) is not None]
+        parts = {name: np.ravel(getattr(self, name)) for name in names}
         return pandas.DataFrame(parts, pandas.MultiIndex.from_product(self.axes.values(), names=self.axes))
 
 
@@ -92,8 +108,29 @@ def choice_shares(model: NoisyMDP, draws: Any, data: Decisions, *, probability: 
         If the draws have fewer than 100 effective samples, or chains an r_hat above 1.01. The effects of a feature also
         warn where it differs between no two options.
     """
-    found = _by_draw(_shares, model, draws, data, probability)
-    return _band(found, probability, "choice shares", {"option": _slots(data)})
+    found = by_draw(_shares, model, draws, data, probability)
+    return make_band(found, probability, "choice shares", {"option": slot_names(data)})
+
+
+def share_changes(
+    model: NoisyMDP, draws: Any, before: Decisions, after: Decisions, *, probability: float | int = 0.9
+) -> Band:
+    """Choice shares (option, 3) before a change and after it, and the difference, draw by draw.
+
+    Parameters
+    ----------
+    before, after : choice sets with the same options, such as `data` and ``data.scale_feature("price", 1.1)``, or a
+        changed table that was read with ``metadata=data.metadata``.
+    model, draws, probability : as for :func:`choice_shares`.
+    """
+    if slot_names(before) != slot_names(after):
+        raise ValueError(
+            f"before has the options {slot_names(before)}, after {slot_names(after)}: pass the same"
+        )
+    one, two = (by_draw(_shares, model, draws, each, probability) for each in (before, after))
+    found = np.stack([one, two, two - one], axis=-1)
+    axes = {"option": slot_names(before), "share": ["before", "after", "change"]}
+    return make_band(found, probability, "choice shares", axes)
 
 
 def marginal_effects(
@@ -109,14 +146,23 @@ def marginal_effects(
     Raises
     ------
     TypeError, ValueError
-        If values are tabular (a transition probability cannot change alone), the feature is unknown, or as for
-        :func:`choice_shares`.
+        If values are tabular (a transition probability cannot change alone), the feature is unknown or enters products
+        or functions of a formula, or as for :func:`choice_shares`.
     """
-    number = _feature(model, data, feature)
-    found, _ = _by_draw(_responses, model, draws, data, probability, number)
-    unit, name = _unit_and_name(data, number)
-    axes = dict.fromkeys(("share of", f"{name} of"), _slots(data))
-    return _band(found, probability, f"changes of shares by one {unit} more of {name}", axes)
+    products = entering(model, data, feature)
+    if any(products.values()):
+        names = [(data.metadata.feature_names or ())[number] for number in products]
+        raise ValueError(
+            f"{feature!r} enters {', '.join(names)}, of which a unit more is no one thing: pass the index of one, or "
+            "see elasticities and share_changes"
+        )
+    (number,) = products
+    slopes = np.zeros(data.features.shape)
+    slopes[:, _slots_of(data, number), number] = 1
+    found, _ = by_draw(_responses, model, draws, data, probability, slopes)
+    unit, name = unit_and_name(data, feature, products)
+    axes = dict.fromkeys(("share of", f"{name} of"), slot_names(data))
+    return make_band(found, probability, f"changes of shares by one {unit} more of {name}", axes)
 
 
 def elasticities(
@@ -125,71 +171,38 @@ def elasticities(
     """Elasticity (option, option) of the first slot's share with respect to a feature of the second slot.
 
     It is NaN for a slot that is legal in no decision of positive weight. Shares that underflow have accurate
-    elasticities, which are computed from their logarithms. Parameters and errors are those of :func:`marginal_effects`.
+    elasticities, which are computed from their logarithms. Parameters and errors are those of :func:`marginal_effects`,
+    but a name is taken with its products in a formula, ``price:income`` with ``price``.
     """
-    number = _feature(model, data, feature)
-    _, each = _by_draw(_responses, model, draws, data, probability, number)
+    products = entering(model, data, feature)
+    levels = np.array(data.features, float)
+    levels[..., [number for number in range(levels.shape[-1]) if number not in products]] = 0
+    _, each = by_draw(_responses, model, draws, data, probability, levels)
     each[:, ~np.asarray(data.legal)[weights_of(data) > 0].any(0)] = np.nan
-    name = _unit_and_name(data, number)[1]
-    axes = dict.fromkeys(("share of", f"{name} of"), _slots(data))
-    return _band(each, probability, f"elasticities of shares with respect to {name}", axes)
-
-
-def willingness_to_pay(
-    model: NoisyMDP,
-    draws: Any,
-    data: Decisions,
-    feature: Any,
-    price: Any,
-    *,
-    probability: float | int = 0.9,
-) -> Band:
-    """Willingness to pay for a unit of a feature, -v[feature] / v[price]; (subject,) where there are any.
-
-    The ratio has no posterior mean where the weight of the price has density at zero: use the median and the interval.
-
-    Parameters
-    ----------
-    feature, price : indices or names.
-    model, draws, data, probability : as for :func:`choice_shares`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If values are tabular, the features are the same, or as for :func:`choice_shares`.
-    """
-    first, second = _feature(model, data, feature), _feature(model, data, price)
-    if first == second:
-        raise ValueError(f"feature and price are both {feature!r}: pass two features")
-    band_ends(probability)
-    values = np.asarray(model.parts(np.asarray(draws_of(model, draws, data)), data)["v"], float)
-    (unit, name), (money, paid) = _unit_and_name(data, first), _unit_and_name(data, second)
-    money = f"{money}s of {paid}" if money == UNIT else money
-    ratio, axes = -values[..., first] / values[..., second], {"feature": [name]}
-    if data.subject is not None:
-        known = data.metadata.subject_names or ()
-        axes["subject"] = [*known, *map(str, range(len(known), ratio.shape[-1]))]
-    return _band(ratio, probability, f"willingness to pay, {money} per {unit} of {name}", axes)
+    name = unit_and_name(data, feature, products)[1]
+    axes = dict.fromkeys(("share of", f"{name} of"), slot_names(data))
+    return make_band(each, probability, f"elasticities of shares with respect to {name}", axes)
 
 
 def _shares(parameters, model, problem, weight):
     return weight @ model.likelihood(parameters, problem).probs
 
 
-def _responses(parameters, model, problem, weight, number):
-    """Derivatives of shares by a feature of every option (option, option), and elasticities.
+def _responses(parameters, model, problem, weight, direction):
+    """Derivatives of shares as the features of every option change in a direction (option, option), and of their logs.
 
-    Both from log probabilities: derivatives of a probability that underflows are zero.
+    The direction (decision, option, feature) is that of one more unit, or of a share more of what there is. Both from
+    log probabilities: derivatives of a probability that underflows are zero.
     """
     data, theta, noise = problem.data, parameters["theta"], model.choice_noise(parameters)
     utilities = model.utilities(theta, problem)
-    value = jnp.take(model.parts(theta, data)["v"], number, axis=-1)
-    if data.subject is not None:
-        value = value[jnp.asarray(data.subject)]
+    value = model.parts(theta, data)["v"]
+    value = value if data.subject is None else value[jnp.asarray(data.subject)]
     if model.beta is not None:
         value = value * model.beta
-    value = jnp.broadcast_to(value, weight.shape)[:, None]
-    level = jnp.where(data.legal, data.features[..., number], 0)
+    value = jnp.broadcast_to(value, (*weight.shape, value.shape[-1]))
+    gain = jnp.einsum("dof,df->do", direction, value, precision="highest")
+    gain = jnp.where(data.legal, gain, 0)
 
     def of_slot(slot):
         def log_share(mu):
@@ -197,17 +210,17 @@ def _responses(parameters, model, problem, weight, number):
             return jnp.sum(jnp.where(data.legal[:, slot], each, 0)), each
 
         slopes, each = jax.grad(log_share, has_aux=True)(utilities)  # (decision, option) by utilities
-        slopes = slopes * value
+        slopes = slopes * gain
         logs = jnp.where(weight > 0, jnp.log(jnp.where(weight > 0, weight, 1)) + each, -jnp.inf)
         part = jnp.exp(logs - jnp.where(jnp.isfinite(jnp.max(logs)), jnp.max(logs), 0))
         part = part / jnp.where(jnp.sum(part) > 0, jnp.sum(part), 1)  # each decision's part of the share
-        return (weight * jnp.exp(each)) @ slopes, part @ (slopes * level)
+        return (weight * jnp.exp(each)) @ slopes, part @ slopes
 
     # One slot at a time: all at once would hold options squared times nodes of numbers per decision.
     return lax.map(of_slot, jnp.arange(data.legal.shape[1]))
 
 
-def _by_draw(function, model, draws, data, probability, *rest):
+def by_draw(function, model, draws, data, probability, *rest):
     """The function of each draw (thinned), once the arguments are checked."""
     band_ends(probability)
     parameters = {name: np.asarray(site) for name, site in parameters_of(model, draws, data).items()}
@@ -227,41 +240,58 @@ def _mapped(function: Any, parameters: dict[str, Array], *rest: Any) -> Any:
     return lax.map(lambda one: function(one, *rest), parameters)
 
 
-def _feature(model: NoisyMDP, data: Decisions, feature: Any) -> int:
-    """Index of a feature that is given by index or name."""
+def entering(model: NoisyMDP, data: Decisions, feature: Any) -> dict[int, tuple[str, ...]]:
+    """Numbers of the features that a name enters, with their other factors; of an index, that feature alone."""
     if model.kind != "features":
         raise ValueError(
             'the model is of kind "tabular", whose features are transition probabilities that cannot change alone: use '
             'kind="features"'
         )
-    names, count = data.metadata.feature_names, data.features.shape[-1]
     if isinstance(feature, str):
-        if names is None or feature not in names:
+        products = products_of(data.metadata, feature)
+        if not products:
+            names = data.metadata.feature_names
             raise ValueError(f"feature is {feature!r}: pass an index, or one of the names {names}")
-        number = tuple(names).index(feature)
     else:
-        number = require_integer("feature", feature, 0, count - 1)
+        products = {require_integer("feature", feature, 0, data.features.shape[-1] - 1): ()}
     if not np.any((weights_of(data, known=True) > 0) & (np.asarray(data.legal).sum(-1) > 1)):
-        return number  # decisions without choices among options are counterfactual
+        return products  # decisions without choices among options are counterfactual
     found = model.separating(data)[1]
-    if found is not None and not found.agreeing.any() and abs(found.direction[number]) > 1e-6:
+    if found is not None and not found.agreeing.any() and (np.abs(found.direction[[*products]]) > 1e-6).any():
         warn_user(
             f"the decisions say nothing of feature {feature!r} by itself, since no two options differ along "
             f"{np.array2string(found.direction, precision=3, threshold=12)}: what follows is its prior"
         )
-    return number
+    return products
 
 
-def _slots(data: Decisions) -> Sequence[str]:
+def _slots_of(data: Decisions, number: int) -> np.ndarray:
+    """Which slots (option,) a feature can change in: that of its alternative, where a formula has made it of one."""
+    options, names = data.metadata.action_names, data.metadata.feature_names
+    if data.metadata.formula is None or options is None or names is None:
+        return np.ones(data.legal.shape[1], bool)
+    own = np.isin(options, names[number].split(":"))
+    return own if own.any() else ~own
+
+
+def slot_names(data: Decisions) -> Sequence[str]:
+    """Names of the options, else their numbers."""
     return data.metadata.action_names or [str(slot) for slot in range(data.legal.shape[1])]
 
 
-def _unit_and_name(data: Decisions, number: int) -> tuple[str, str]:
-    names, units = data.metadata.feature_names, data.metadata.feature_units
-    return (units[number] if units else "") or UNIT, names[number] if names else f"feature {number}"
+def unit_and_name(data: Decisions, feature: Any, products: Mapping[int, Any]) -> tuple[str, str]:
+    """The unit of a feature, and its name."""
+    names, units, number = data.metadata.feature_names, data.metadata.feature_units, next(iter(products))
+    unit = units[number] if units and not products[number] else ""
+    if isinstance(feature, str):
+        return unit or UNIT, feature
+    return unit or UNIT, names[number] if names else f"feature {number}"
 
 
-def _band(draws: np.ndarray, probability: float | int, what: str, axes: Mapping[str, Sequence[str]]) -> Band:
+def make_band(
+    draws: np.ndarray, probability: float | int, what: str, axes: Mapping[str, Sequence[str]]
+) -> Band:
+    """Mean, median and interval of draws (draw, ...)."""
     lower, upper = band_ends(probability)
     low, median, high = np.percentile(draws, [lower, 50, upper], axis=0)
     return Band(draws.mean(0), median, low, high, float(probability), what, axes)

@@ -57,8 +57,13 @@ def sample_px_da(
     keys = jax.random.split(key_chains, num_chains)
     if population is None:
         state: Any = kernel.init(keys, num_warmup, model_args=(checked,))
-    else:
+    elif data.subject is not None:
         state = kernel.first_state(keys, checked)
+    else:  # each chain has a factor of its own
+        one = kernel.first_state(keys[0], checked)
+        state = one._replace(problem=None, rng_key=None)
+        state = jax.tree.map(lambda x: np.broadcast_to(x, (num_chains, *x.shape)), state)
+        state = state._replace(rng_key=keys, problem=one.problem)
     static = tuple(sorted(settings.items()))
     carry, total = (state, population, key_population), num_warmup + num_samples
 

@@ -28,14 +28,14 @@ from ethogram.models.choices.choice_problem import ChoiceProblem
 from ethogram.models.choices.decisions import Decisions, weights_of
 from ethogram.models.choices.noisy_mdp import NoisyMDP
 from ethogram.models.choices.subject_values import POPULATION_AXES, population_of
-from ethogram.models.printing import printed_as, short_repr
+from ethogram.models.printing import printed_as
 
 __all__ = ["ChoiceSummary", "Mode", "find_choice_mode", "named_parts", "summarize_choices"]
 
 
-@short_repr
+@printed_as(str)
 class Mode(NamedTuple):
-    """Posterior mode of theta; the maximum likelihood estimate under a flat prior.
+    """Posterior mode of theta; the maximum likelihood estimate under a flat prior. It prints as a table.
 
     Attributes
     ----------
@@ -43,12 +43,27 @@ class Mode(NamedTuple):
     values : by site: ``v``, ``action_rewards``, ``noise_covariance``.
     deviation : (parameter,) standard deviations of the Laplace approximation: standard errors under a flat prior.
     log_likelihood : at the mode, in nats.
+    names : of the values of all sites, in their order: those of features and, of rewards of actions, of options.
+    covariance : (value, value) of the Laplace approximation, in the order of `names`.
     """
 
     theta: Float[np.ndarray, "parameter"]
     values: dict[str, np.ndarray]
     deviation: Float[np.ndarray, "parameter"]
     log_likelihood: float
+    names: list[str]
+    covariance: Float[np.ndarray, "value value"]
+
+    def to_table(self) -> Any:
+        """A pandas DataFrame by name: ``estimate`` and ``sd``, the standard error under a flat prior."""
+        import pandas
+
+        estimate = np.concatenate([np.ravel(part) for part in self.values.values()])
+        return pandas.DataFrame({"estimate": estimate, "sd": np.sqrt(np.diag(self.covariance))}, self.names)
+
+    def __str__(self) -> str:
+        table = self.to_table().to_string(float_format="{:.4g}".format)
+        return f"{table}\nlog likelihood {self.log_likelihood:.4f}"
 
 
 def find_choice_mode(model: NoisyMDP, data: Decisions | ChoiceProblem) -> Mode:
@@ -95,7 +110,17 @@ def find_choice_mode(model: NoisyMDP, data: Decisions | ChoiceProblem) -> Mode:
     theta, covariance = unit * found.theta[0], np.linalg.inv(found.precision[0])
     parts = {name: np.asarray(part) for name, part in model.parts(theta, data).items()}
     likelihood = expansion.value.sum() + expansion.predicted(found.theta[None])[0]
-    return Mode(theta, parts, unit * np.sqrt(np.diag(covariance)), float(likelihood))
+    layout, coords = model.site_layout(data)
+    names = [
+        str(name) if site == "v" and dim in coords else f"{site}[{name}]"
+        for site, part in parts.items()
+        for dim in layout[site]
+        for name in coords.get(dim, range(len(part)))
+    ]
+    each = model.parts(np.diag(unit), data)  # linear in theta
+    slope = np.concatenate([np.asarray(part) for part in each.values()], axis=1)
+    deviation = unit * np.sqrt(np.diag(covariance))
+    return Mode(theta, parts, deviation, float(likelihood), names, slope.T @ covariance @ slope)
 
 
 @printed_as(str)

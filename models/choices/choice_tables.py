@@ -9,9 +9,12 @@ from typing import Any
 import numpy as np
 
 from ethogram.models.arguments import as_list, require, require_integer, warn_user
+from ethogram.models.choices.choice_formulas import encode_options, read_formula
 from ethogram.models.data.columns import Columns, as_names, label_columns, number_groups
+from ethogram.models.data.covariates import covariate_columns
 from ethogram.models.data.labels import label_texts, look_up
 from ethogram.models.data.metadata import Metadata, read_metadata
+from ethogram.models.data.padding import Column
 from ethogram.models.data.trajectories import ColumnName
 
 __all__ = ["Fields", "read_long", "read_wide"]
@@ -23,7 +26,7 @@ Fields = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None, np.ndarray
 def read_long(
     table: Any,
     decision: ColumnName | Iterable[ColumnName],
-    features: ColumnName | Iterable[ColumnName],
+    features: ColumnName | Iterable[ColumnName] | None,
     metadata: Metadata | None,
     text: Mapping[str, Any],
     chosen: ColumnName | None,
@@ -31,12 +34,15 @@ def read_long(
     subject: ColumnName | None,
     weight: ColumnName | None,
     available: ColumnName | None,
+    formula: str | None,
+    base_option: str | None,
 ) -> Fields:
     """Fields of the decisions of a long table; see :meth:`~ethogram.models.choices.Decisions.from_table`."""
-    names = as_names(features)
+    terms = read_formula(formula, features, metadata)
+    names: list[ColumnName] = as_names(features) if terms is None else [*terms.variables]
     columns = Columns(table, label_columns([*as_names(decision), option, subject], [], names), text)
     keys = {name: columns.identifiers(name) for name in as_names(decision)}
-    if not names or not keys:
+    if not keys or not (names or terms):
         raise ValueError("decision and features must each name at least one column")
     number, first_row = number_groups(keys, columns.num_rows)
     count = len(first_row)
@@ -44,7 +50,7 @@ def read_long(
     def place(index: int) -> str:
         return f"decision {index} ({', '.join(str(values[first_row[index]]) for values in keys.values())})"
 
-    metadata = _with_names(metadata, feature_names=[str(name) for name in names])
+    metadata = read_metadata(metadata)
     slot, metadata = _slots(columns, option, number, metadata)
     named = None if option is None else metadata.action_names
     width = len(named) if named else int(slot.max()) + 1
@@ -59,16 +65,24 @@ def read_long(
     there = np.ones(columns.num_rows, bool)
     if available is not None:
         there = _truths(columns.complete(available), available)
-    values, null = columns.features(names, np.arange(columns.num_rows))
-    gaps = np.argwhere(null & there[:, None])
-    if len(gaps):
-        row, which = gaps[0].tolist()
-        raise ValueError(
-            f"column {names[which]!r} is null in row {row}: every option that is available needs a value"
-        )
-    padded, legal = np.zeros((count, width, len(names))), np.zeros((count, width), bool)
-    padded[number, slot] = np.where(there[:, None], values, 0)
+    legal = np.zeros((count, width), bool)
     legal[number, slot] = there
+    if terms is not None:
+        given = covariate_columns(columns, names, None, False)
+        padded, metadata = encode_options(
+            terms, given, number, slot, there, metadata, base_option, columns.row
+        )
+    else:
+        metadata = _with_names(metadata, feature_names=[str(name) for name in names])
+        values, null = columns.features(names, np.arange(columns.num_rows))
+        gaps = np.argwhere(null & there[:, None])
+        if len(gaps):
+            row, which = gaps[0].tolist()
+            raise ValueError(
+                f"column {names[which]!r} is null in row {row}: every option that is available needs a value"
+            )
+        padded = np.zeros((count, width, len(names)))
+        padded[number, slot] = np.where(there[:, None], values, 0)
     choice = np.full(count, -1)
     if chosen is not None:
         taken = _truths(columns.complete(chosen), chosen)
@@ -114,6 +128,8 @@ def read_wide(
     legal: Sequence[ColumnName] | None,
     subject: ColumnName | None,
     weight: ColumnName | None,
+    formula: str | None,
+    base_option: str | None,
 ) -> Fields:
     """Fields of the decisions of a wide table; see :meth:`~ethogram.models.choices.Decisions.from_wide`."""
     known = None if metadata is None or base is not None else metadata.action_names
@@ -134,7 +150,12 @@ def read_wide(
             f"features have {widths} options: list one column, or None, an option for every feature"
         )
     width = next(iter(widths.values()))
-    metadata = _with_names(metadata, feature_names=list(map(str, features)))
+    terms = None
+    if formula is not None or read_metadata(metadata).formula is not None:
+        terms = read_formula(formula, None, metadata)
+    metadata = read_metadata(metadata)
+    if terms is None:
+        metadata = _with_names(metadata, feature_names=list(map(str, features)))
     if metadata.action_names is not None and len(metadata.action_names) != width:
         raise ValueError(
             f"metadata.action_names has {len(metadata.action_names)} names, features {width} options"
@@ -158,6 +179,18 @@ def read_wide(
             name = list(features.values())[number][slot]
             raise ValueError(f"column {name!r} is null in row {row}, where its option is legal")
     padded[null] = 0
+    if terms is not None:
+        every = np.indices(allowed.shape).reshape(2, -1)
+        given: dict[str, Any] = {
+            str(name): (Column(padded[..., at].ravel(), null[..., at].ravel()), None)
+            for at, name in enumerate(features)
+        }
+        others = [name for name in terms.variables if name not in given]
+        for name, (column, levels) in covariate_columns(columns, others, None, False).items():
+            given[name] = column.take(every[0]), levels
+        padded, metadata = encode_options(
+            terms, given, *every, allowed.ravel(), metadata, base_option, lambda at: columns.row(at // width)
+        )
     chosen = np.full(columns.num_rows, -1)
     if choice is not None:
         chosen = _choices(*columns[choice], choice, base, width, metadata)

@@ -25,6 +25,7 @@ from ethogram.models.choices.checks import (
     read_named,
     read_positions,
 )
+from ethogram.models.choices.choice_formulas import products_of
 from ethogram.models.choices.choice_tables import read_long, read_wide
 from ethogram.models.data.description import describe_data, features_in_words, with_spaces
 from ethogram.models.data.metadata import Metadata, read_metadata
@@ -187,12 +188,14 @@ class Decisions(NamedTuple):
         table: Any,
         *,
         decision: ColumnName | Iterable[ColumnName],
-        features: ColumnName | Iterable[ColumnName],
+        features: ColumnName | Iterable[ColumnName] | None = None,
+        formula: str | None = None,
         chosen: ColumnName | None = None,
         option: ColumnName | None = None,
         subject: ColumnName | None = None,
         weight: ColumnName | None = None,
         available: ColumnName | None = None,
+        base_option: str | None = None,
         metadata: Metadata | None = None,
         sep: str | None = None,
         decimal: str | None = None,
@@ -206,6 +209,13 @@ class Decisions(NamedTuple):
         table : of any kind that :meth:`Trajectories.from_table <ethogram.Trajectories.from_table>` takes.
         decision : column, or columns, that identify a decision.
         features : numeric columns, without nulls where the option is available; their names go to the metadata.
+        formula : in place of `features`, up to three parts, as mlogit has them: attributes of the options with one
+            coefficient each; covariates of the decision, with one per alternative but the base, and the constants of
+            these unless it has ``0 +``; attributes with a coefficient per alternative. ``"price + time | income"`` has
+            the features ``price``, ``time``, ``car``, ``walk``, ``car:income`` and ``walk:income``, where ``bus`` is
+            the base. Text has levels; products and functions are those of :class:`~ethogram.Covariates`. Without names
+            of options, which `option` gives, there are attributes alone, and no constants. Other data are encoded
+            alike, with the same levels and base, where they are read with ``metadata=data.metadata`` and no formula.
         chosen : column that is true (1) in the row of the chosen option and false (0) elsewhere. The choice of a
             decision without such a row is unknown, -1, of which a warning says how many there are; None where no choice
             is known.
@@ -213,6 +223,7 @@ class Decisions(NamedTuple):
             ``action_names``. None assigns slots by the order of rows.
         subject, weight : columns that are constant within a decision.
         available : column that is true (1) in the rows of options that could be chosen; all by default.
+        base_option : the alternative of the formula whose constant is 0; None for the first one.
         metadata : names that the table does not give.
         sep, decimal, thousands, encoding : how files of text are written, as in ``pandas.read_csv``.
 
@@ -220,8 +231,8 @@ class Decisions(NamedTuple):
         ------
         TypeError, ValueError
             If a column is absent, of the wrong kind or has nulls, a decision repeats an option, has two chosen ones or
-            one that is not available, or a subject or weight changes within a decision. The message names the row or
-            the decision.
+            one that is not available, a subject or weight changes within a decision, or a formula cannot be computed
+            or has a column that no choice informs. The message names the row, the decision or the column.
         FileNotFoundError, ImportError
             As :meth:`Trajectories.from_table <ethogram.Trajectories.from_table>`.
 
@@ -232,9 +243,12 @@ class Decisions(NamedTuple):
         >>> data = Decisions.from_table(table, decision="trip", features="hours", chosen="taken", option="mode")
         >>> data.metadata.action_names, data.legal.tolist(), data.choice.tolist()
         (('bus', 'car', 'walk'), [[True, True, False], [True, False, True]], [1, 0])
+        >>> data = Decisions.from_table(table, decision="trip", formula="hours | 1", chosen="taken", option="mode")
+        >>> data.metadata.feature_names
+        ('hours', 'car', 'walk')
         """
         text = {"sep": sep, "decimal": decimal, "thousands": thousands, "encoding": encoding}
-        columns = (chosen, option, subject, weight, available)
+        columns = (chosen, option, subject, weight, available, formula, base_option)
         return cls._checked(*read_long(table, decision, features, metadata, text, *columns))
 
     @classmethod
@@ -243,11 +257,13 @@ class Decisions(NamedTuple):
         table: Any,
         *,
         features: dict[str, Sequence[ColumnName | None]],
+        formula: str | None = None,
         choice: ColumnName | None = None,
         base: int | None = None,
         legal: Sequence[ColumnName] | None = None,
         subject: ColumnName | None = None,
         weight: ColumnName | None = None,
+        base_option: str | None = None,
         metadata: Metadata | None = None,
         sep: str | None = None,
         decimal: str | None = None,
@@ -260,6 +276,8 @@ class Decisions(NamedTuple):
         ----------
         table : of any kind that :meth:`Trajectories.from_table <ethogram.Trajectories.from_table>` takes.
         features : by name, the column of each option; None where the option does not have the feature (zero).
+        formula : of these features, and of columns that hold for the decision, as in :meth:`from_table`, with
+            ``base_option``; the names of the alternatives are the metadata's ``action_names``.
         choice : column of the chosen options, integers or the metadata's ``action_names``; null where unknown. Where
             there are names, integers are looked up among them by their text, unless `base` is given.
         base : the integer of the first option in `choice`, usually 0 or 1. None takes 0, where some choice is 0. With
@@ -288,7 +306,11 @@ class Decisions(NamedTuple):
         ([[True, True], [True, False]], [1, 0])
         """
         text = {"sep": sep, "decimal": decimal, "thousands": thousands, "encoding": encoding}
-        return cls._checked(*read_wide(table, features, metadata, text, choice, base, legal, subject, weight))
+        return cls._checked(
+            *read_wide(
+                table, features, metadata, text, choice, base, legal, subject, weight, formula, base_option
+            )
+        )
 
     @classmethod
     def _checked(
@@ -329,6 +351,22 @@ class Decisions(NamedTuple):
         """The decisions at these positions: integers, booleans or a slice."""
         chosen = indices if isinstance(indices, slice) else read_positions(indices, self.num_decisions)
         return jax.tree.map(lambda leaf: leaf[chosen], self)
+
+    def scale_feature(self, feature: str, factor: float | int, option: str | None = None) -> Decisions:
+        """The decisions with a feature, and its products in a formula, times a factor; of one option, or of all.
+
+        ``data.scale_feature("price", 1.1, option="car")`` makes the car a tenth dearer. ValueError for an unknown name,
+        or one that a function takes: read a changed table, with ``metadata=data.metadata``, then.
+        """
+        require_number("factor", factor)
+        entering, options = [*products_of(self.metadata, feature)], [*(self.metadata.action_names or ())]
+        if not entering:
+            raise ValueError(f"feature is {feature!r}: pass one of the names {self.metadata.feature_names}")
+        if option is not None and option not in options:
+            raise ValueError(f"option is {option!r}: pass one of the names {options}")
+        changed, slots = np.array(self.features), slice(None) if option is None else options.index(option)
+        changed[:, slots, entering] *= factor
+        return self._replace(features=changed)
 
     def split(self, key: Any, test_fraction: float | int = 0.25) -> tuple[Decisions, Decisions]:
         """A random split into training and test decisions, each in the original order."""

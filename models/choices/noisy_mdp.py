@@ -41,7 +41,7 @@ from ethogram.models.choices.checks import namespace, require_prior
 from ethogram.models.choices.choice_distribution import ChoiceDistribution, ChoiceNoise
 from ethogram.models.choices.choice_problem import ChoiceProblem, near_zero, utilities_of
 from ethogram.models.choices.decisions import Decisions, HostOrDevice, check_decisions, weights_of
-from ethogram.models.choices.separation import Separation, find_separation
+from ethogram.models.choices.separation import Separation, find_separation, in_words
 from ethogram.models.choices.subject_values import (
     population_coords,
     population_of,
@@ -60,7 +60,7 @@ from ethogram.models.choices.value_priors import (
 )
 from ethogram.models.conjugate_model import Entries, Exportable
 from ethogram.models.model_object import model_object, static_field
-from ethogram.models.printing import few_names, short_repr
+from ethogram.models.printing import short_repr
 
 __all__ = ["Logit", "NoisyMDP", "Probit", "SimulatedChoices"]
 
@@ -441,6 +441,11 @@ class NoisyMDP(Exportable):
             return dims, {}
         names = data.metadata
         coords = {value: names.feature_names, "action": names.action_names}
+        if self.kind == "features" and names.feature_names is not None:
+            coords["parameter"] = [
+                *names.feature_names,
+                *map("constant {}".format, range(self.sizes(data)[1])),
+            ]
         coords |= dict.fromkeys(dims["noise_covariance"], (names.action_names or ())[:-1] or None)
         if data.subject is not None:
             dims |= {site: ("subject", *dims[site]) for site in ("theta", "v", "action_rewards")}
@@ -464,14 +469,7 @@ class NoisyMDP(Exportable):
         made, found = self.separating(data)
         if found is None:
             return None
-        parts = {name: np.asarray(part) for name, part in self.parts(found.direction, made).items()}
-        direction = "; ".join(
-            f"{name} + c * {np.array2string(part, precision=3, threshold=12)}" for name, part in parts.items()
-        )
-        agreeing = np.flatnonzero(found.agreeing).tolist()
-        few = ("no option differs along it", f"only decision {few_names(agreeing)} depends on it")
-        said = few[len(agreeing)] if len(agreeing) < 2 else f"decisions {few_names(agreeing)} agree"
-        return f"the choices are separated: none contradicts {direction} for any c > 0 ({said})"
+        return in_words(found, self.parts(found.direction, made))
 
     def separating(self, data: Decisions | ChoiceProblem) -> tuple[Decisions, Separation | None]:
         """The decisions on the host, and a direction of theta that no choice of them contradicts."""

@@ -9,15 +9,15 @@ Whiteley, section 4.1.2, needs it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from ethogram.models.printing import short_repr
+from ethogram.models.printing import few_names, short_repr
 
-__all__ = ["Separation", "find_separation"]
+__all__ = ["Separation", "find_separation", "in_words"]
 
 TOLERANCE = 1e-9
 FEW_ROWS = 16
@@ -100,3 +100,15 @@ def _separation(direction: np.ndarray, gaps: np.ndarray, others: np.ndarray) -> 
     if along.sum() < 0:
         direction, along = -direction, -along
     return Separation(direction, np.any(along > TOLERANCE * size, axis=-1))
+
+
+def in_words(found: Separation, parts: Mapping[str, Any]) -> str:
+    """That no choice contradicts a direction, whose parts are given by site."""
+    direction = "; ".join(
+        f"{name} + c * {np.array2string(np.asarray(part), precision=3, threshold=12)}"
+        for name, part in parts.items()
+    )
+    agreeing = np.flatnonzero(found.agreeing).tolist()
+    few = ("no option differs along it", f"only decision {few_names(agreeing)} depends on it")
+    said = few[len(agreeing)] if len(agreeing) < 2 else f"decisions {few_names(agreeing)} agree"
+    return f"the choices are separated: none contradicts {direction} for any c > 0 ({said})"

@@ -90,6 +90,8 @@ class Metadata:
     time_zone : of dates that had one, such as ``"Europe/Paris"``.
     covariate_names, covariate_units : one string per covariate; names are unique.
     covariate_levels : one entry per covariate: None for a number, else the levels, of which the array has the places.
+    formula : the formula of the features of decisions, and what it took from the data, as JSON; constructors write it,
+        and encode other data alike that are read with these metadata.
     """
 
     feature_names: Sequence[str] | None = None
@@ -107,12 +109,13 @@ class Metadata:
     covariate_names: Sequence[str] | None = None
     covariate_units: Sequence[str] | None = None
     covariate_levels: Sequence[Sequence[str] | None] | None = None
+    formula: str | None = None
 
     def __post_init__(self) -> None:
         for field in (*COLUMN_NAMES, *STEP_LABELS.values(), *SEQUENCE_LABELS.values()):
             object.__setattr__(self, field, _names(getattr(self, field), field))
         object.__setattr__(self, "covariate_levels", _levels(self.covariate_levels, self.covariate_names))
-        for field in ("time_unit", "name", "time_kind", "time_zone"):
+        for field in ("time_unit", "name", "time_kind", "time_zone", "formula"):
             value = getattr(self, field)
             if not isinstance(value, str | None):
                 raise TypeError(f"metadata.{field} is {value!r}: give a string or None")

@@ -229,6 +229,11 @@ def read_observations(data: Trajectories, num_features: int) -> Array | np.ndarr
     if data.observations is None:
         raise ValueError(
             "data.observations is None: this emission needs observations (sequence, time, feature)"
+            + (
+                "; the data have actions, which models of intents and rewards read: name their column in features"
+                if data.actions is not None
+                else ""
+            )
         )
     if data.observations.shape[-1] != num_features:
         raise ValueError(

@@ -82,6 +82,11 @@ class CovariateEmission(Emission):
         return False
 
     @property
+    def is_log(self) -> bool:
+        """Whether slopes are changes of the logarithm of a mean."""
+        return False
+
+    @property
     def covariates(self) -> Any:
         """The formula with what it took from data."""
         if isinstance(self.formula, str) and not self.formula.strip():

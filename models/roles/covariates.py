@@ -12,10 +12,6 @@ those of formulaic.
 
 from __future__ import annotations
 
-import ast
-import itertools
-import json
-import re
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,20 +19,13 @@ from jaxtyping import Float, Int
 
 from ethogram.models.arguments import require_integer, require_number, require_one_of, warn_user
 from ethogram.models.data.covariates import covariate_frame, padded_rows
+from ethogram.models.data.formulas import SPLINES, model_matrix, put_together, read_terms, taken_apart
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.model_object import changed, model_object, static_field
 from ethogram.models.printing import short_repr
 
 __all__ = ["Covariates", "Encoded", "Encoding"]
 
-SPLINES = ("bs", "cc", "cr", "cs")
-"""Functions of a formula whose coefficients share a scale."""
-FUNCTIONS = (*SPLINES, "C", "I", "center", "poly", "scale", "standardize")
-"""Functions of a formula, beside those of numbers."""
-OF_NUMBERS = ("abs", "arctan", "cos", "exp", "log", "log10", "log1p", "log2", "sin", "sqrt", "tanh")
-"""Functions of a formula, as ``log(x)`` or ``np.log(x)``."""
-BARE = ("exp", "log", "log10", "log2")
-"""Those that a formula has without ``np.``."""
 LEAST_SPREAD = 1e-8
 """Of a column against its size: less is rounding, and the column is constant."""
 LARGEST_LAG = 2**31
@@ -139,27 +128,13 @@ class Covariates:
 
     def variables(self) -> tuple[str, ...]:
         """Names that the formula takes from data. ValueError for a formula that is none of `Covariates`."""
-        from formulaic import Formula
-
-        if not self.formula.strip():
-            return ()
-        try:
-            terms = list(Formula(self.formula))
-            factors = [factor for term in terms for factor in term.factors]
-        except Exception as error:
-            raise ValueError(
-                f"formula {self.formula!r} cannot be read ({error}): give one side, such as 'temperature + sex'"
-            ) from None
-        if "1" not in map(str, terms):
+        found = read_terms(self.formula)
+        if not found.has_constant:
             raise ValueError(
                 f"formula {self.formula!r} removes the constant: leave '- 1' out, since every state, or change of "
                 "state, has a constant of its own"
             )
-        found: dict[str, None] = {}
-        for factor in factors:
-            is_name = factor.eval_method.name == "LOOKUP"
-            found |= dict.fromkeys([factor.expr] if is_name else _names_of(self.formula, factor.expr))
-        return tuple(found)
+        return found.variables
 
     def bind(self, data: Trajectories, like: Encoding | None = None) -> Covariates:
         """The covariates with what the formula takes from the data of a fit, or with that of another one."""
@@ -204,7 +179,9 @@ class Covariates:
         found: Any = self.encoding
         if not found.names:
             return np.zeros((len(frame), 0))
-        columns, names, _ = _matrix(self.formula, _state(found), _frame(self, frame, found.levels))
+        columns, names, _ = model_matrix(
+            self.formula, put_together(found.state, found.numbers), _frame(self, frame, found.levels)
+        )
         if names != found.names:  # numbers in C(), and comparisons, have the levels of the table at hand
             raise ValueError(
                 f"formula {self.formula!r} has the columns {names} here, and {found.names} in the data of the fit: "
@@ -219,33 +196,6 @@ class Covariates:
         steps = np.clip(np.arange(columns.shape[1]) - self.lag, 0, last)
         inside = np.arange(columns.shape[1]) < lengths[:, None]
         return np.where(inside[..., None], np.take_along_axis(columns, steps[..., None], axis=1), 0)
-
-
-def _names_of(formula: str, expression: str) -> list[str]:
-    """Covariates in a part of a formula; ValueError for anything but sums, products and the known functions."""
-    quoted = re.findall("`([^`]+)`", expression)
-    plain = itertools.count()
-    try:
-        tree = ast.parse(re.sub("`[^`]+`", lambda _: f"quoted_{next(plain)}_", expression), mode="eval")
-    except SyntaxError:
-        raise ValueError(f"formula {formula!r} has the part {expression!r}, which cannot be read") from None
-    names, called = [], {node.func for node in ast.walk(tree) if isinstance(node, ast.Call)}
-    for node in ast.walk(tree):
-        if node in called:
-            name = ast.unparse(node)
-            if name not in (*FUNCTIONS, *BARE, *(f"np.{function}" for function in OF_NUMBERS)):
-                numbers = ", ".join(f"np.{function}" for function in OF_NUMBERS)
-                raise ValueError(
-                    f"formula {formula!r} calls {name}: it may call {', '.join((*FUNCTIONS, *BARE))} and {numbers}"
-                )
-        elif isinstance(node, ast.Name) and not any(node is getattr(f, "value", None) for f in called):
-            place = re.fullmatch(r"quoted_(\d+)_", node.id)
-            names.append(quoted[int(place[1])] if place and int(place[1]) < len(quoted) else node.id)
-        elif isinstance(node, ast.Attribute | ast.Subscript | ast.Lambda | ast.comprehension | ast.JoinedStr):
-            raise ValueError(
-                f"formula {formula!r} has the part {expression!r}: give names of covariates, numbers and functions"
-            )
-    return names
 
 
 def _frame(covariates: Covariates, frame: Any, levels: Any) -> Any:
@@ -264,27 +214,6 @@ def _frame(covariates: Covariates, frame: Any, levels: Any) -> Any:
                 )
             frame = frame.assign(**{name: pd.Categorical(values, categories=list(known))})
     return frame
-
-
-def _matrix(formula: str, state: dict[str, Any], frame: Any) -> tuple[np.ndarray, tuple[str, ...], Any]:
-    """Columns (row, column) of a formula without the constant, their names, and the specification with its state."""
-    from formulaic import Formula, ModelSpec
-
-    spec = ModelSpec(formula=Formula(formula), transform_state=state)
-    try:
-        with np.errstate(all="ignore"):
-            matrix = spec.get_model_matrix(frame)
-    except Exception as error:
-        raise ValueError(f"formula {formula!r} cannot be computed from the covariates: {error}") from error
-    kept = [name != "Intercept" for name in matrix.columns]
-    columns = np.asarray(matrix, float)[:, kept]
-    finite = np.isfinite(columns).all(axis=0)
-    if len(columns) != len(frame) or not finite.all():
-        wrong = "rows are missing" if finite.all() else str(matrix.columns[kept][~finite][0])
-        raise ValueError(
-            f"formula {formula!r} is not finite in some steps ({wrong}): a logarithm of 0, or a missing value?"
-        )
-    return columns, tuple(map(str, matrix.columns[kept])), matrix.model_spec
 
 
 def _encoding_of(covariates: Covariates, data: Trajectories) -> Encoding:
@@ -313,7 +242,7 @@ def _encoding_of(covariates: Covariates, data: Trajectories) -> Encoding:
                 f"formula {covariates.formula!r} takes {name}, which is {known[0]!r} in all steps: leave it out, its "
                 "effect cannot be told from the log odds"
             )
-    columns, names, spec = _matrix(covariates.formula, {}, _frame(covariates, frame, levels))
+    columns, names, spec = model_matrix(covariates.formula, {}, _frame(covariates, frame, levels))
     splines = [term for term in spec.term_slices if _is_spline(term)]
     smooth = [-1] * len(names)
     for number, term in enumerate(splines):
@@ -325,14 +254,14 @@ def _encoding_of(covariates: Covariates, data: Trajectories) -> Encoding:
         spread[own] = np.sqrt(np.mean(spread[own] ** 2))
     _check_columns(covariates.formula, names, columns, mean, spread, np.asarray(smooth) < 0)
     _warn_of_periods(spec)
-    state, numbers = _taken_apart(spec.transform_state)
+    state, numbers = taken_apart(spec.transform_state)
     return Encoding(
         names,
         tuple(smooth),
         tuple(map(str, splines)),
         levels,
         subjects,
-        json.dumps(state),
+        state,
         numbers,
         mean,
         spread,
@@ -392,38 +321,3 @@ def _subjects(covariates: Covariates, data: Trajectories, known: tuple[str, ...]
         return np.full(data.num_sequences, len(known), np.int32)
     rows = {name: row for row, name in enumerate(known)}
     return np.array([rows.get(name, len(known)) for name in _subject_names(data)], np.int32)
-
-
-def _taken_apart(value: Any) -> tuple[Any, np.ndarray]:
-    """A nested record whose numbers are replaced by their place in an array, and that array."""
-    numbers: list[float] = []
-
-    def walk(part: Any) -> Any:
-        if isinstance(part, dict):
-            return {"dict": [[walk(key), walk(each)] for key, each in part.items()]}
-        if isinstance(part, list | tuple | np.ndarray):
-            return {"list": [walk(each) for each in part]}
-        if part is None or isinstance(part, bool | str):
-            return part
-        if isinstance(part, int | np.integer):
-            return {"int": int(part)}
-        numbers.append(float(part))
-        return {"at": len(numbers) - 1}
-
-    return walk(value), np.asarray(numbers, float)
-
-
-def _state(encoding: Encoding) -> dict[str, Any]:
-    """The state of the functions of a formula, from its two parts."""
-
-    def build(part: Any) -> Any:
-        if not isinstance(part, dict):
-            return part
-        ((kind, content),) = part.items()
-        if kind == "dict":
-            return {build(key): build(each) for key, each in content}
-        if kind == "list":
-            return [build(each) for each in content]
-        return content if kind == "int" else float(encoding.numbers[content])
-
-    return build(json.loads(encoding.state))

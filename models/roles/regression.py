@@ -91,6 +91,11 @@ class RegressionEmission(CovariateEmission):
         return isinstance(self.emission, BernoulliEmission)
 
     @property
+    def is_log(self) -> bool:
+        """Whether slopes are changes of the logarithm of a mean."""
+        return isinstance(self.emission, PoissonEmission | GammaEmission)
+
+    @property
     def differs_by_state(self) -> bool:
         """Whether states have priors of their own."""
         return self.emission.differs_by_state

@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 from scipy.special import log_ndtr
 
+from benchmarks.papers import choice_published
 from benchmarks.papers import tetris as paper
-from benchmarks.speed import px_da
+from benchmarks.speed import choice_samplers, px_da
 from ethogram.domains import tetris
 from ethogram.models.choices.decisions import Decisions
+from ethogram.models.choices.noisy_mdp import NoisyMDP
 
 TRUTH = (-3.0, -15.0, -1.0)
 
@@ -99,3 +101,44 @@ def test_effective_samples_are_those_of_all_chains():
         draws[:, t] = np.array([0, 0.8]) * draws[:, t - 1] + np.array([1, 0.6]) * random.normal(size=(4, 2))
     independent, slow = px_da.bulk_ess(draws)
     assert independent == pytest.approx(16_000, rel=0.15) and slow == pytest.approx(16_000 / 9, rel=0.2)
+
+
+def test_selection_of_swissmetro(tmp_path):
+    """Of five answers, one of another purpose and one unknown; season tickets are free, cars only where stated."""
+    names = "PURPOSE CHOICE GA SP TRAIN_AV CAR_AV SM_AV TRAIN_TT TRAIN_CO SM_TT SM_CO CAR_TT CAR_CO".split()
+    rows = ["1 2 0 1 1 1 1 112 48 63 52 117 65", "3 3 1 1 1 1 1 100 40 60 50 90 30", "2 1 0 1 1 1 1 1 1 1 1 1 1",
+            "1 0 0 1 1 1 1 1 1 1 1 1 1", "1 1 0 1 1 0 1 200 70 80 90 0 0"]  # fmt: skip
+    path = tmp_path / "swissmetro.csv"
+    path.write_text("\n".join(",".join(row) for row in [names, *map(str.split, rows)]))
+    data = choice_published.swissmetro(path)
+    assert data.metadata.feature_names == ("cost", "time", "train", "car") and data.choice.tolist() == [
+        1,
+        2,
+        0,
+    ]
+    assert data.legal.tolist() == [[True] * 3, [True] * 3, [True, True, False]]
+    np.testing.assert_allclose(data.features[0, :, :2], [[0.48, 1.12], [0.52, 0.63], [0.65, 1.17]])
+    assert data.features[1, :, 0].tolist() == [0, 0, 0.3]
+
+
+def test_absent_files_are_rows():
+    assert choice_published.file_of("no_such_package", "data.csv") is None
+    assert choice_published.file_of("numpy", "no_such_file.csv") is None
+    for row in (*choice_published.rows_of_travellers(None), *choice_published.rows_of_swissmetro(None, 1)):
+        assert row["what"].startswith("skipped: ") and "pip install" in row["what"]
+
+
+def test_regret_is_over_the_least_cost_of_what_is_usable():
+    rows = [{"cost_s": 3.0}, {"cost_s": None}, {"cost_s": 2.0}, {"skipped": "refused"}]
+    assert choice_samplers.regret(rows) == 1.5
+    assert choice_samplers.regret([{"skipped": "refused"}, {"cost_s": 2.0}]) == float("inf")
+
+
+def test_costs_are_those_of_the_second_fit():
+    data = choice_samplers._simulated(0, 40, 3, 2)
+    numbers = []
+    row = choice_samplers.cost_of(
+        NoisyMDP(kappa=4.0, kind="features"), "laplace", lambda number: numbers.append(number) or data, 0
+    )
+    assert numbers == [0, 1] and row["took"] == "laplace" and row["pareto_k"] < 0.7
+    assert row["cost_s"] == row["seconds"] * max(1.0, 400 / row["ess"])

@@ -63,6 +63,16 @@ class Comparison(NamedTuple):
         ]
         return "\n\n".join([self.statement, *shown])
 
+    def to_table(self) -> Any:
+        """The table of a paper, a pandas DataFrame of text: a column per fit, estimates with standard deviations below.
+
+        Rows are (estimate, part), of coefficients by the names of their features, of the population where there are
+        subjects; then, of choices, their number and the log likelihood as
+        :func:`~ethogram.choices.summarize_choices` has it; and the score. ``to_html()`` writes it for a page, and
+        ``to_latex()`` for a paper, which needs the package jinja2 (``pip install ethogram[latex]``).
+        """
+        return _paper_table(self)
+
     def plot(self, figure: Any = None) -> Any:
         """A figure: intervals of algorithms, the largest disagreements first, scores of models, incumbents of answers.
 
@@ -77,13 +87,15 @@ def compare(fits: Mapping[str, Any], data: Any = None, *, findings: bool = False
     """Compare fits by name.
 
     Of algorithms on one model, labels are aligned to the first fit, and the estimates stand beside each other. Of
-    models on one data set, log predictive densities of `data` rank them. Of methods on one query, the assignments do.
+    models on one data set, log predictive densities of `data` rank them; models of the same choices may have different
+    features, as formulas give them. Of methods on one query, the assignments do.
     The statement has the worst finding of each fit that is more than a note, such as a search that has not converged.
 
     Parameters
     ----------
     fits : of :func:`ethogram.fit`, at least two, by name.
-    data : that no fit has seen, for the scores; the data of the fits where None.
+    data : that no fit has seen, for the scores; the data of the fits where None. Of choices that were read with
+        several formulas, the same decisions by name of the fit.
     findings : whether to diagnose every fit, in place of its search alone where it was not diagnosed before.
 
     Examples
@@ -99,7 +111,15 @@ def compare(fits: Mapping[str, Any], data: Any = None, *, findings: bool = False
     require_flag("findings", findings)
     if len({storage.fingerprint(_without_names(each.data)) for each in fits.values()}) > 1:
         raise ValueError("fits are of different data: fit all of them to the same")
-    one_model = len({storage.fingerprint(each.model) for each in fits.values()}) == 1
+    one_model = len({storage.fingerprint([each.model, _features(each.data)]) for each in fits.values()}) == 1
+    if isinstance(data, Mapping):
+        if (
+            set(data) != set(fits)
+            or len({storage.fingerprint(_without_names(each)) for each in data.values()}) > 1
+        ):
+            raise ValueError(
+                f"data has {list(data)}: give the same decisions for each of the fits {list(fits)}"
+            )
     if next(iter(fits.values())).data is None:
         if not one_model:
             raise ValueError("fits answer different queries: compare answers to one")
@@ -117,8 +137,14 @@ def _worst(found: Diagnosis) -> str:
     return f"{found[0].level.name.lower()}, {found[0].kind}" if found else ""
 
 
+def _features(data: Any) -> Any:
+    """Features of decisions, which formulas give; None of other data."""
+    return np.asarray(data.features) if hasattr(data, "legal") else None
+
+
 def _without_names(data: Any) -> Any:
-    """The arrays of data, without names, which do not change a fit."""
+    """The arrays of data without names, which do not change a fit, and of decisions without features."""
+    data = data._replace(features=data.legal) if hasattr(data, "legal") else data
     return (
         [np.asarray(each) for each in data if hasattr(each, "shape")] if hasattr(data, "metadata") else data
     )
@@ -146,7 +172,8 @@ def _answers(fits: Mapping[str, Fit]) -> Comparison:
 
 def _scores(fits: Mapping[str, Fit], data: Any) -> Any:
     """Table of scores, the best first, with the methods and seconds of the fits."""
-    table = score_table({name: each.score(data) for name, each in fits.items()})
+    given = data if isinstance(data, Mapping) else dict.fromkeys(fits, data)
+    table = score_table({name: each.score(given[name]) for name, each in fits.items()})
     table["method"] = [fits[name].method for name in table.index]
     table["seconds"] = [fits[name].seconds for name in table.index]
     return table
@@ -170,6 +197,44 @@ def score_table(scores: Mapping[str, Score]) -> Any:
         rows.append((found.mean, found.mean - best.mean, error))
     columns = [f"log density per {best.unit}", "difference", "se of difference"]
     return pandas.DataFrame(rows, index=order, columns=columns)
+
+
+def _paper_table(compared: Comparison) -> Any:
+    """See `Comparison.to_table`."""
+    import pandas
+
+    from ethogram.inference.choices import summarize_choices
+
+    if compared.kind == "answers":
+        raise TypeError("answers have no coefficients: read scores")
+    columns: dict[str, dict[tuple[str, str], str]] = {}
+    held_out = "in sample" if TRAINING in compared.statement else "held out"
+    for name, fit in compared.fits.items():
+        cells, of = columns.setdefault(name, {}), "v"
+        if getattr(fit.data, "subject", None) is not None and hasattr(fit.data, "legal"):
+            of = "v_loc"  # of the population
+        for label, row in fit.summary().iterrows() if fit.has_draws else ():
+            if of == "v_loc" and label.startswith(("v[", "action_rewards[")):
+                continue
+            decimals = max(0, 1 - int(np.floor(np.log10(row["sd"])))) if row["sd"] > 0 else 3
+            short = label.removeprefix(f"{of}[").removesuffix("]") if label.startswith(f"{of}[") else label
+            cells[short, "mean"] = f"{row['mean']:.{decimals}f}"
+            cells[short, "sd"] = f"({row['sd']:.{decimals}f})"
+    rows = list(dict.fromkeys(row for cells in columns.values() for row in cells))
+    score = compared.scores.columns[0]
+    score = compared.scores.columns[0]
+    for name, fit in compared.fits.items():
+        if hasattr(fit.data, "legal") and fit.has_draws:
+            found = summarize_choices(fit.model, fit.result.sites, fit.data)
+            place = "" if found.evaluated_at == "maximum" else f" ({found.evaluated_at})"
+            columns[name]["decisions", ""] = f"{found.num_decisions:g}"
+            columns[name]["log likelihood", ""] = f"{found.log_likelihood:.2f}{place}"
+        columns[name][score, held_out] = f"{compared.scores[score][name]:.4f}"
+        rows += [row for row in columns[name] if row not in rows]
+    index = pandas.MultiIndex.from_tuples(rows, names=["estimate", "part"])
+    return pandas.DataFrame(
+        {name: [cells.get(row, "") for row in rows] for name, cells in columns.items()}, index
+    )
 
 
 def _models(fits: Mapping[str, Fit], data: Any) -> Comparison:

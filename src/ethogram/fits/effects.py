@@ -128,11 +128,18 @@ def effects(fit: Any, probability: float) -> Any:
     index: list[tuple[str, ...]] = []
     levels = ["state", "next_state", "covariate"]
 
+    titles = ["mean", "sd", "lower", "upper", "odds_ratio", "odds_lower", "odds_upper", "positive"]
+    is_log = model.regresses and model.emission.is_log
+    if is_log:
+        titles += ["mean_ratio", "mean_ratio_lower", "mean_ratio_upper"]
+
     def add(place: tuple[str, ...], draws: np.ndarray, is_logit: bool) -> None:
         each = draws.astype(float)
         lower, upper = np.quantile(each, [tail, 1 - tail])
-        odds = np.exp(np.array([each.mean(), lower, upper])) if is_logit else [np.nan] * 3
-        rows.append([each.mean(), each.std(ddof=1), lower, upper, *odds, (each > 0).mean()])
+        ratios, none = [*np.exp(np.array([each.mean(), lower, upper]))], [np.nan] * 3
+        moments = [each.mean(), each.std(ddof=1), lower, upper]
+        of_mean = (none if is_logit else ratios) if is_log else []
+        rows.append([*moments, *(ratios if is_logit else none), (each > 0).mean(), *of_mean])
         index.append(place)
 
     if model.regresses:
@@ -143,7 +150,6 @@ def effects(fit: Any, probability: float) -> Any:
         for column, name in enumerate(columns):
             place = (*["transition"] * model.regresses, names[one], names[other], name)
             add(place, draws["effect"][:, one, other, column], True)
-    titles = ["mean", "sd", "lower", "upper", "odds_ratio", "odds_lower", "odds_upper", "positive"]
     places = pandas.MultiIndex.from_tuples(index, names=levels)
     return pandas.DataFrame(rows, index=places, columns=titles)
 

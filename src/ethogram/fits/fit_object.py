@@ -12,7 +12,7 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float, Int
 
-from ethogram.fits import checks, diagnose, dwell, effects, figures
+from ethogram.fits import checks, diagnose, dwell, effects, figures, shrinkage, subjects
 from ethogram.fits.as_code import as_code
 from ethogram.fits.behaviour_tables import NUM_PATHS, BehaviourTables
 from ethogram.fits.corrected import corrected_fit
@@ -36,6 +36,12 @@ from ethogram.models.held_warnings import held_warnings
 from ethogram.plots.axes import figure_or_new, show_plainly
 
 __all__ = ["Fit"]
+
+NAMED_FIGURES: dict[str, Callable[..., Any]] = {
+    "dwell": dwell.plot_dwell,
+    "subjects": subjects.plot_subjects,
+    "shrinkage": shrinkage.plot_shrinkage,
+}
 
 
 class Fit(BehaviourTables):
@@ -337,22 +343,39 @@ class Fit(BehaviourTables):
         ``odds_lower`` and ``odds_upper``, and ``positive``, the probability that the effect is above 0. Where the
         emission has covariates, rows have the ``part`` and the ``outcome``, too: slopes, and intercepts at the mean of
         the covariates, of each state and option or feature, on the scale of the link; odds are NaN where that is no
-        logit.
+        logit. Where it is a logarithm, ``mean_ratio`` with its interval is the factor of the mean.
         """
         return effects.effects(self, probability)
 
+    def subjects(self, probability: float = 0.9) -> Any:
+        """How subjects differ in switching, of a fit with ``Covariates(vary="subject")``.
+
+        Parameters
+        ----------
+        probability : of the intervals.
+
+        Returns
+        -------
+        A pandas DataFrame with one row per change of state and subject: ``mean``, ``sd``, ``lower`` and ``upper`` of
+        the log odds of the change against staying, at the mean of the covariates, and ``above_population``, the
+        probability that they are above those of the population, whose row comes first.
+        """
+        return subjects.subjects(self, probability)
+
     def plot(self, figure: Any = None, **settings: Any) -> Any:
-        """The figure of the system; of a name, such as ``fit.plot("temperature")``, that of a covariate, or of "dwell".
+        """The figure of the system; of a name, such as ``fit.plot("temperature")``, that of a covariate, or of a part.
 
         That of a covariate has the means of observations by state, such as the probability of an option, the
         probabilities of transitions, and the shares of time of the long run, of those that depend on it, along it, with
         90 % intervals; other covariates have their medians, or their most frequent level. ``fit.plot("dwell")`` has the
-        fitted probabilities of dwell times, with 90 % bands, over the bouts of :meth:`dwell_distribution`.
+        fitted probabilities of dwell times, with 90 % bands, over the bouts of :meth:`dwell_distribution`,
+        ``fit.plot("subjects")`` the log odds of every subject of :meth:`subjects`, beside those of the population, and
+        ``fit.plot("shrinkage")`` the values of subjects of a choice model, by their own decisions and in the fit.
 
         Parameters
         ----------
         figure : empty matplotlib Figure to draw into; a new one of pyplot, which notebooks show, where None. Or the
-            name of a covariate, or ``"dwell"``, in a new one.
+            name of a covariate, ``"dwell"``, ``"subjects"`` or ``"shrinkage"``, in a new one.
         settings : of hidden states ``window``, ``agents`` and ``by``, as of
             :func:`~ethogram.plots.role_timelines`; of rewards also ``grid``, numbers of rows and columns
             where neither names of states, such as ``"0,3"``, nor moves say it, and ``cell_noise=True`` for rewards of
@@ -362,8 +385,8 @@ class Fit(BehaviourTables):
         -------
         The figure.
         """
-        if isinstance(figure, str) and figure == "dwell":
-            return dwell.plot_dwell(self, **settings)
+        if isinstance(figure, str) and figure in NAMED_FIGURES:
+            return NAMED_FIGURES[figure](self, **settings)
         if isinstance(figure, str):
             return effects.plot_covariate(self, figure, **settings)
         require_taken(self, "a figure", self._system.draw, settings)

@@ -19,7 +19,7 @@ from ethogram.plots.axes import (
 )
 from ethogram.plots.colours import SERIES
 
-__all__ = ["reliability", "value_marginals"]
+__all__ = ["reliability", "shrinkage_panels", "value_marginals"]
 
 
 def value_marginals(
@@ -73,6 +73,31 @@ def value_marginals(
         axes.legend(frameon=False, fontsize=9, loc="upper left", ncols=2)
     default_title(axes, "posterior of the values")
     return axes
+
+
+def shrinkage_panels(
+    figure: Any, own: np.ndarray, fitted: np.ndarray, mean: np.ndarray, names: Sequence[str]
+) -> None:
+    """A panel per value: estimates (subject, value) of subjects by themselves and in the fit, and the mean (value,).
+
+    On the diagonal nothing is borrowed from others; on the horizontal line everything is.
+    """
+    columns = max(min(len(names), 3), 1)
+    panels = figure.subplots(-(-len(names) // columns) or 1, columns, squeeze=False).ravel()
+    for panel in panels[len(names) :]:
+        panel.set_axis_off()
+    for at, (panel, name) in enumerate(zip(panels, names, strict=False)):
+        ends = np.quantile(
+            own[:, at], [0.02, 0.98]
+        )  # of subjects whose choices are separated some are far out
+        low, high = (min(ends[0], fitted[:, at].min()), max(ends[1], fitted[:, at].max()))
+        room = 0.05 * (high - low) or 1.0
+        panel.axline((low, low), slope=1, color="0.7", linewidth=1, zorder=0, label="own estimate")
+        panel.axhline(mean[at], color=SERIES[1], linewidth=1, label="population")
+        panel.plot(own[:, at], fitted[:, at], "o", color=SERIES[0], markersize=4, alpha=0.6, label="subject")
+        panel.set(xlim=(low - room, high + room), xlabel="by its own decisions", title=name)
+    panels[0].set_ylabel("in the fit")
+    panels[0].legend(frameon=False, fontsize=8)
 
 
 def reliability(table: Any, ax: Any = None) -> Any:

@@ -1,8 +1,8 @@
-"""Probabilities of transitions, shares of time, and means of observations, along a covariate."""
+"""What moves switching and observations: curves along a covariate, and log odds of changes by subject."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ from jaxtyping import Float
 
 from ethogram.plots.colours import series_colour
 
-__all__ = ["covariate_curves"]
+__all__ = ["covariate_curves", "subject_forest"]
 
 TAIL = 0.05
 """Below and above the band of a curve."""
@@ -86,3 +86,29 @@ def _band(axes: Any, places: Any, draws: Any, number: int, name: str, numeric: b
     else:
         moved = places + 0.08 * (number - 1)
         axes.errorbar(moved, mean, [mean - lower, upper - mean], fmt="o", color=colour, label=name, capsize=2)
+
+
+def subject_forest(figure: Any, tables: Mapping[tuple[str, str], Any], population: str, columns: int) -> None:
+    """A panel for each change of state, with the log odds and the interval of every subject, the largest on top.
+
+    Parameters
+    ----------
+    figure : an empty one.
+    tables : by state and next state, a DataFrame with ``mean``, ``lower`` and ``upper``, one row per subject.
+    population : the row of the population, drawn as a line and a band.
+    columns : panels side by side.
+    """
+    panels = figure.subplots(-(-len(tables) // columns), columns, squeeze=False).ravel()
+    for axes, ((state, following), table) in zip(panels, tables.items(), strict=False):
+        mean = table.loc[population]
+        axes.axvspan(mean["lower"], mean["upper"], color="0.9", linewidth=0)
+        axes.axvline(mean["mean"], color="0.5", linewidth=1)
+        own = table.drop(population).sort_values("mean")
+        places = np.arange(len(own))
+        sides = [own["mean"] - own["lower"], own["upper"] - own["mean"]]
+        axes.errorbar(own["mean"], places, xerr=sides, fmt="o", markersize=4, color=series_colour(0))
+        axes.set_title(f"{state} to {following}", fontsize="medium")
+        axes.set_yticks(places, own.index, fontsize="small")
+        axes.set(xlabel="log odds of the change, per step", ylim=(-0.7, len(own) - 0.3))
+    for axes in panels[len(tables) :]:
+        axes.remove()

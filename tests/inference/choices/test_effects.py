@@ -12,8 +12,8 @@ from ethogram.inference.choices.effects import (
     choice_shares,
     elasticities,
     marginal_effects,
-    willingness_to_pay,
 )
+from ethogram.inference.choices.welfare import willingness_to_pay
 from ethogram.inference.convergence import LEAST_ESS
 from ethogram.models.choices.decisions import Decisions
 from ethogram.models.choices.noisy_mdp import NoisyMDP
@@ -95,8 +95,10 @@ def test_bands_print_their_names_and_units():
     )
     data, samples = decisions(metadata=names), {"theta": constant([-0.7, -0.4])}
     paid = willingness_to_pay(MODEL, samples, data, "hours", "price")
-    title = "willingness to pay, euro per h of hours: posterior mean, median and 90 % interval"
-    assert repr(paid).splitlines()[0] == title and repr(paid).split()[-5:] == ["hours"] + ["-1.75"] * 4
+    title = "willingness to pay, euro per h of hours: posterior median and 90 % interval"
+    lines = repr(paid).splitlines()
+    assert lines[0] == title and lines[3].split() == ["hours"] + ["-1.75"] * 3
+    assert lines[4] == "P(price < 0) = 1" and paid.mean is None
     slopes = marginal_effects(MODEL, samples, data, "price").to_table()
     assert slopes.index.names == ["share of", "price of"] and slopes.loc[("bus", "car"), "mean"] > 0
     nameless = willingness_to_pay(MODEL, samples, decisions(metadata=Metadata()), 0, 1)

@@ -10,10 +10,12 @@ import numpy as np
 import numpyro.distributions as dist
 import pytest
 from numpyro.diagnostics import effective_sample_size
-from scipy.special import ndtr
+from scipy.optimize import minimize
+from scipy.special import log_ndtr, ndtr
 from scipy.stats import kstest, norm, t
 
 import ethogram
+from ethogram.fits.shrinkage import own_estimates
 from ethogram.inference.choices import subject_sweep
 from ethogram.inference.choices.gibbs_sweep import MOVES, subject_problems
 from ethogram.inference.choices.px_da import PXDA
@@ -210,3 +212,23 @@ def test_what_px_da_and_laplace_do_not_take_is_named():
         PXDA(correlated).init(jax.random.key(0), 0, None, (data,), {})
     with pytest.raises(ValueError, match="Laplace's approximation takes independent values"):
         ethogram.fit(jax.random.key(0), correlated, data, "laplace")
+
+
+@pytest.mark.slow
+def test_shrinkage_has_a_panel_per_random_feature():
+    """Own estimates are those of each subject's decisions alone, by a search in SciPy."""
+    data, lengths = people(3, features=2), {"num_warmup": 50, "num_samples": 50, "progress_bar": False}
+    model = Probit(0.7, random=["price"], loc_kappa=2.0)
+    fit = ethogram.fit(jax.random.key(0), model, data, "px-da", num_chains=1, **lengths)
+    figure = fit.plot("shrinkage")
+    assert [axes.get_title() for axes in figure.axes if axes.get_title()] == ["price"]
+    fitted = fit.result.sites["theta"][0].mean(0)
+    variance = 25 * (fitted**2).mean(0)
+    gaps = np.asarray(data.features)[:, 0] - np.asarray(data.features)[:, 1]
+    gaps = np.where(data.choice == 0, 1, -1)[:, None] * gaps / np.sqrt(2)
+    for who, own in enumerate(own_estimates(fit, fitted)):
+        mine = gaps[data.subject == who]
+        found = minimize(lambda x, z=mine: -log_ndtr(z @ x).sum() + (x**2 / variance).sum() / 2, np.zeros(2))
+        np.testing.assert_allclose(own, found.x, atol=1e-4)
+    with pytest.raises(TypeError, match="decisions that have subjects"):
+        ethogram.fit(jax.random.key(0), Probit(1.0), data._replace(subject=None)).plot("shrinkage")

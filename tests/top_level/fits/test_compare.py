@@ -171,3 +171,42 @@ def test_what_cannot_be_compared_is_refused(fits, split):
     elsewhere = Fit(model, new, "cavi", "", fits[0].result, 1.0, jax.random.key(2))
     with pytest.raises(ValueError, match="different data"):
         ethogram.compare({"one": fits[0], "two": elsewhere})
+
+
+def test_choices_by_several_formulas_make_the_table_of_a_paper():
+    """Formulas have features of their own, of the same choices; coefficients stand by their names."""
+    random = np.random.default_rng(0)
+    table = {
+        "trip": np.repeat(np.arange(40), 2), "mode": np.tile(["bus", "car"], 40),
+        "price": random.normal(size=80), "time": random.normal(size=80),
+        "taken": (np.arange(80) + np.repeat(random.integers(0, 2, 40), 2)) % 2,
+    }  # fmt: skip
+    model, names, data = ethogram.Logit(4.0), {"short": "price", "long": "price + time"}, {}
+    fits, means = {}, {"short": (-1.234, 0.5), "long": (-1.0, 0.031, 0.25)}
+    for name, formula in names.items():
+        read = {"decision": "trip", "option": "mode", "chosen": "taken", "formula": formula}
+        data[name] = ethogram.Decisions.from_table(table, **read)
+        noise = random.normal(size=(1, 400, len(means[name])))
+        noise = (noise - noise.mean((0, 1))) / noise.std((0, 1))
+        draws = {"theta": means[name] + 0.1 * noise}
+        result = SampledPosterior(model, draws, {})
+        fits[name] = Fit(model, data[name], "nuts", "", result, 1.0, jax.random.key(1))
+    new = {name: each.take(slice(0, 10)) for name, each in data.items()}
+    found = ethogram.compare(fits, new)
+    assert found.kind == "models" and len(found.scores) == 2
+    paper = found.to_table()
+    assert list(paper.columns) == ["short", "long"]
+    assert paper.loc[("price", "mean")].tolist() == ["-1.23", "-1.00"]
+    assert paper.loc[("price", "sd")].tolist() == ["(0.10)", "(0.10)"]
+    assert paper.loc[("time", "mean")].tolist() == ["", "0.03"] and "v[" not in paper.to_html()
+    assert paper.loc[("decisions", "")].tolist() == ["40", "40"]
+    likelihoods = [float(each) for each in paper.loc[("log likelihood", "")]]
+    assert likelihoods[0] < likelihoods[1] < 0
+    assert paper.index[-1] == ("log density per decision", "held out")
+    assert float(paper.iloc[-1]["long"]) == pytest.approx(fits["long"].score(new["long"]).mean, abs=1e-4)
+    with pytest.raises(
+        ValueError, match=r"data has \['short'\]: give the same decisions for each of the fits"
+    ):
+        ethogram.compare(fits, {"short": new["short"]})
+    with pytest.raises(ValueError, match=r"metadata.feature_names\[1\]"):
+        ethogram.compare(fits, new["long"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import types
 
 import jax
 import matplotlib
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 import ethogram
-from ethogram.fits import effects
+from ethogram.fits import effects, subjects
 
 matplotlib.use("Agg")
 
@@ -126,3 +127,26 @@ def test_a_fit_with_covariates_is_a_fit_like_others(fit, tmp_path):
             jax.random.key(0), ethogram.RoleHMM(2, ethogram.GaussianEmission(1)), fit.data, num_steps=2, restarts=1,
             progress_bar=False,
         ).effects()  # fmt: skip
+
+
+def test_subjects_stand_beside_their_population(fit):
+    random = np.random.default_rng(3)
+    log_odds, own = random.normal(size=(1, 200, 2, 2)), random.normal(size=(1, 200, 3, 2, 2))
+    encoding = types.SimpleNamespace(
+        subjects=("ann", "bob")
+    )  # the last row is a subject that is not in the data
+    draws = types.SimpleNamespace(
+        sites={"log_odds": log_odds, "subject_log_odds": own},
+        model=types.SimpleNamespace(transition=types.SimpleNamespace(encoding=encoding)),
+    )
+    varying = types.SimpleNamespace(has_draws=True, draws=lambda: draws, state_names=("rest", "run"))
+    table = subjects.subjects(varying, 0.8)
+    assert [*table.loc[("run", "rest")].index] == ["population", "ann", "bob"]
+    bob = log_odds[0, :, 0, 1] + own[0, :, 1, 0, 1]
+    row = table.loc[("rest", "run", "bob")]
+    assert row["upper"] == pytest.approx(np.quantile(bob, 0.9))
+    assert row["above_population"] == (own[0, :, 1, 0, 1] > 0).mean()
+    figure = subjects.plot_subjects(varying)
+    assert [text.get_text() for text in figure.axes[0].get_yticklabels()] in (["ann", "bob"], ["bob", "ann"])
+    with pytest.raises(TypeError, match="subjects of this fit do not vary"):
+        fit.plot("subjects")

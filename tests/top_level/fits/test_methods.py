@@ -117,7 +117,7 @@ def test_a_feature_that_never_differs_is_warned_of(decisions, monkeypatch):
     assert "warning, features: feature 1 does not differ between the options" in repr(made.summary())
     wide = data._replace(features=np.concatenate([features, features[..., :1] ** 2], axis=-1))
     pay = functools.partial(ethogram.choices.willingness_to_pay, model)
-    three = {"theta": np.random.default_rng(2).normal(2.0, 0.3, size=(2, 400, 3))}
+    three = {"theta": np.random.default_rng(2).normal(-2.0, 0.3, size=(2, 400, 3))}
     with pytest.warns(UserWarning, match="the decisions say nothing of feature 1 by itself"):
         pay(three, wide, 0, 1)
     pay(three, wide, 0, 2)  # does not need what the decisions say nothing of
