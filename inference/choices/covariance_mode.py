@@ -34,7 +34,7 @@ _TO_COVARIANCE = biject_to(CovariancePrior.support)
 def covariance_mode(
     model: NoisyMDP, problem: ChoiceProblem, start: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
-    """Theta, the covariance, standard deviations of theta by the curvature at both, and the log likelihood.
+    """Theta, the covariance, that of the estimate of theta by the curvature at both, and the log likelihood.
 
     From a start of theta in independent noise of variance one. A RuntimeError where the search does not converge: the
     likelihood may have no maximum but at a singular covariance.
@@ -66,8 +66,8 @@ def covariance_mode(
         curvature = [(value_and_slopes(at + one)[1] - value_and_slopes(at - one)[1]) / 2 for one in steps]
         spread = np.linalg.inv(np.array(curvature) / DIFFERENCE)
         count = len(unit)
-        deviation = unit * np.sqrt(np.diag((spread + spread.T) / 2)[:count])
-        return unit * at[:count], np.asarray(_TO_COVARIANCE(at[count:])), deviation, float(likelihood)
+        spread = np.outer(unit, unit) * ((spread + spread.T) / 2)[:count, :count]
+        return unit * at[:count], np.asarray(_TO_COVARIANCE(at[count:])), spread, float(likelihood)
 
 
 @quick_jit(calls=2**8)

@@ -43,7 +43,7 @@ class Mode(NamedTuple):
     values : by site: ``v``, ``action_rewards``, ``noise_covariance``.
     deviation : (parameter,) standard deviations of the Laplace approximation: standard errors under a flat prior.
     log_likelihood : at the mode, in nats.
-    names : of the values of all sites, in their order: those of features and, of rewards of actions, of options.
+    names : of the values, in the order of sites: those of features and, of rewards of actions, of options.
     covariance : (value, value) of the Laplace approximation, in the order of `names`.
     """
 
@@ -58,7 +58,7 @@ class Mode(NamedTuple):
         """A pandas DataFrame by name: ``estimate`` and ``sd``, the standard error under a flat prior."""
         import pandas
 
-        estimate = np.concatenate([np.ravel(part) for part in self.values.values()])
+        estimate = np.concatenate([np.ravel(part) for part in self.values.values()])[: len(self.names)]
         return pandas.DataFrame({"estimate": estimate, "sd": np.sqrt(np.diag(self.covariance))}, self.names)
 
     def __str__(self) -> str:
@@ -99,17 +99,18 @@ def find_choice_mode(model: NoisyMDP, data: Decisions | ChoiceProblem) -> Mode:
         )
     if not is_concrete(data.features, data.legal, data.choice):
         raise TypeError("data are traced: pass concrete arrays")
+    noise = {}
     if model.noise == "covariance":
         start = find_choice_mode(dataclasses.replace(model, noise="normal", nu=None), problem)
-        theta, covariance, deviation, likelihood = covariance_mode(model, problem, start.theta)
-        return Mode(
-            theta, {**model.parts(theta, data), "noise_covariance": covariance}, deviation, likelihood
+        theta, noise["noise_covariance"], covariance, likelihood = covariance_mode(
+            model, problem, start.theta
         )
-    chosen, unit = chosen_gaps(model, problem)
-    expansion, found = find_mode(chosen, prior_variance(model, data, model.kappa) / unit**2)
-    theta, covariance = unit * found.theta[0], np.linalg.inv(found.precision[0])
+    else:
+        chosen, unit = chosen_gaps(model, problem)
+        expansion, found = find_mode(chosen, prior_variance(model, data, model.kappa) / unit**2)
+        theta, covariance = unit * found.theta[0], np.outer(unit, unit) * np.linalg.inv(found.precision[0])
+        likelihood = float(expansion.value.sum() + expansion.predicted(found.theta[None])[0])
     parts = {name: np.asarray(part) for name, part in model.parts(theta, data).items()}
-    likelihood = expansion.value.sum() + expansion.predicted(found.theta[None])[0]
     layout, coords = model.site_layout(data)
     names = [
         str(name) if site == "v" and dim in coords else f"{site}[{name}]"
@@ -117,10 +118,10 @@ def find_choice_mode(model: NoisyMDP, data: Decisions | ChoiceProblem) -> Mode:
         for dim in layout[site]
         for name in coords.get(dim, range(len(part)))
     ]
-    each = model.parts(np.diag(unit), data)  # linear in theta
+    each = model.parts(np.eye(len(theta)), data)  # linear in theta
     slope = np.concatenate([np.asarray(part) for part in each.values()], axis=1)
-    deviation = unit * np.sqrt(np.diag(covariance))
-    return Mode(theta, parts, deviation, float(likelihood), names, slope.T @ covariance @ slope)
+    deviation = np.sqrt(np.diag(covariance))
+    return Mode(theta, parts | noise, deviation, likelihood, names, slope.T @ covariance @ slope)
 
 
 @printed_as(str)

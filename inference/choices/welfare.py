@@ -169,7 +169,7 @@ def wtp_space(mode: Mode, price: str, *, probability: float | int = 0.9) -> Any:
     import pandas
     from scipy.special import ndtri
 
-    names, value = list(mode.names), np.concatenate([np.ravel(part) for part in mode.values.values()])
+    names, value = list(mode.names), mode.to_table()["estimate"].to_numpy()
     if price not in names:
         raise ValueError(f"price is {price!r}: pass one of the names {tuple(names)}")
     at = names.index(price)
@@ -206,7 +206,7 @@ def consumer_surplus(
     ------
     TypeError, ValueError
         If noise is not Gumbel, or has lapses, of which the log sum is no expected maximum; if decisions differ in
-        number or subjects, or the price has products.
+        number, or the price has products.
 
     Warns
     -----
@@ -224,9 +224,9 @@ def consumer_surplus(
             f"price {price!r} enters several features, and money has several marginal utilities: leave its products "
             "out of the formula"
         )
-    if before.num_decisions != after.num_decisions or not np.array_equal(_subjects(before), _subjects(after)):
+    if before.num_decisions != after.num_decisions:
         raise ValueError(
-            "before and after have other decisions or subjects: pass the same with other features"
+            f"before has {before.num_decisions} decisions, after {after.num_decisions}: pass the same ones"
         )
     number = next(iter(products))
     one, two = (by_draw(_surplus, model, draws, each, probability, number) for each in (before, after))
@@ -237,10 +237,6 @@ def consumer_surplus(
     what = f"mean change of consumer surplus per decision, {f'{unit}s of {name}' if unit == UNIT else unit}"
     band = make_band((two - one)[:, None], probability, what, {"surplus": ["change"]})
     return band._replace(mean=None, note=_note(values, name, before.subject is not None))
-
-
-def _subjects(data: Decisions) -> np.ndarray:
-    return np.zeros(0) if data.subject is None else np.asarray(data.subject)
 
 
 def _surplus(parameters, model, problem, weight, number):

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from ethogram.models.arguments import require_number
 from ethogram.models.data.covariates import read_covariates
 from ethogram.models.data.formulas import Terms, model_matrix, put_together, read_terms, taken_apart
 from ethogram.models.data.metadata import Metadata, read_metadata
@@ -83,7 +84,7 @@ def read_formula(formula: Any, features: Any, metadata: Metadata | None) -> Choi
         if terms.variables and not terms.has_constant:
             raise ValueError(
                 f"formula {text!r} removes the constant from attributes, which have none: to leave out the constants "
-                f"of alternatives, write 0 in the second part, '{parts[0].replace('0 + ', '')} | 0'"
+                "of alternatives, write 0 in the second part, as in 'price | 0'"
             )
     return ChoiceFormula(text, (parts[0], parts[1], parts[2]), (generic, person, own), known)
 
@@ -228,9 +229,11 @@ def _check_columns(text: str, names: list[str], padded: np.ndarray, legal: np.nd
             "differ: covariates of the decision stand in the second part, 'price | income', or in products such as "
             "price:income"
         )
+    if len(names) > (legal.sum(1) - 1).sum():
+        return  # fewer differences than columns are combinations of any others
     root = np.abs(np.diagonal(np.linalg.qr(rest / spread, mode="r")))
     left = root**2 / len(rest) < COLLINEAR
-    if left.any() or len(names) > len(rest):
+    if left.any():
         raise ValueError(
             f"formula {text!r} has the column {names[int(left.argmax())]!r}, which is a combination of those before "
             "it: leave one out, or the constants of alternatives by writing 0 in the second part"
@@ -265,7 +268,7 @@ def products_of(metadata: Metadata, feature: str) -> dict[int, tuple[str, ...]]:
 def factor_at(metadata: Metadata, factor: str, at: Mapping[str, Any]) -> float | None:
     """Value of a factor of a formula where covariates, and ``option``, the alternative, are `at`; None if not said."""
     if factor in at:
-        return float(at[factor])
+        return require_number(f"at[{factor!r}]", at[factor])
     if factor in (metadata.action_names or ()):
         return float(at["option"] == factor) if "option" in at else None
     found = re.fullmatch(r"(?:C\()?(.+?)\)?\[(?:T\.)?(.*)\]", factor)

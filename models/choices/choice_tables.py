@@ -180,16 +180,23 @@ def read_wide(
             raise ValueError(f"column {name!r} is null in row {row}, where its option is legal")
     padded[null] = 0
     if terms is not None:
-        every = np.indices(allowed.shape).reshape(2, -1)
+        decision, place = np.indices(allowed.shape).reshape(2, -1)
         given: dict[str, Any] = {
             str(name): (Column(padded[..., at].ravel(), null[..., at].ravel()), None)
             for at, name in enumerate(features)
         }
         others = [name for name in terms.variables if name not in given]
         for name, (column, levels) in covariate_columns(columns, others, None, False).items():
-            given[name] = column.take(every[0]), levels
+            given[name] = column.take(decision), levels
         padded, metadata = encode_options(
-            terms, given, *every, allowed.ravel(), metadata, base_option, lambda at: columns.row(at // width)
+            terms,
+            given,
+            decision,
+            place,
+            allowed.ravel(),
+            metadata,
+            base_option,
+            lambda at: columns.row(at // width),
         )
     chosen = np.full(columns.num_rows, -1)
     if choice is not None:

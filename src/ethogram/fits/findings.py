@@ -105,13 +105,17 @@ def of_choices(fit: Any) -> Findings:
         own[name] = 100 * table[option == changed].droplevel(1)
     effect = pandas.concat(own, names=["feature", "option"])
     tables = {"Percentage points of its share that an option gains by one more unit of a feature": effect}
-    price, sites, of = next(filter(PRICE.search, values), None), fit.result.sites, ""
+    mixed = [name.split(":") for name in names if ":" in name and data.metadata.formula is not None]
+    plain = [
+        name for name in values if not any(name in factors or name == ":".join(factors) for factors in mixed)
+    ]
+    price, sites, of = next(filter(PRICE.search, plain), None), fit.result.sites, ""
     if price is not None and values[price]["lower"] <= 0 <= values[price]["upper"]:
         sentences.append(f"Willingness to pay is unknown, since {price} is undecided.")
         return Findings(sentences, tables)
     if data.subject is not None and price is not None:
         sites, of, data = {"theta": sites["loc"]}, " at the mean of the subjects", data._replace(subject=None)
-    for name in values if price is not None else ():
+    for name in plain if price is not None else ():
         if name != price:
             band = willingness_to_pay(fit.model, sites, data, names.index(name), names.index(price))
             side, money = np.sign(band.median), band.what.removeprefix("willingness to pay, ")

@@ -87,6 +87,8 @@ def test_willingness_to_pay_is_of_the_ratio_at_covariates():
     every = willingness_to_pay(MODEL, SAMPLES, DATA, None, 0).to_table()
     assert every.index.get_level_values(0).tolist() == [*NAMES[1:]]
     assert every.loc["time", "median"].item() == pytest.approx(np.median(-DRAWS[:, 1] / DRAWS[:, 0]))
+    with pytest.raises(TypeError, match=r"at\['income'\] must be a real number"):
+        willingness_to_pay(MODEL, SAMPLES, DATA, "time", "price", at={"income": "high"})
     for at, message in (
         (None, r"'price' enters 'price:income' too, and at has \[\]"),
         ({"income": 1, "sex": "x"}, "at has 'x' for 'sex': its levels are f, m"),
@@ -138,7 +140,10 @@ def test_a_dearer_car_changes_shares_and_surplus():
             "the log sum is the expected maximum",
         ),
         (lambda: consumer_surplus(MODEL, SAMPLES, DATA, dear, "price"), "enters several features"),
-        (lambda: consumer_surplus(MODEL, SAMPLES, DATA, dear.take([0]), 0), "other decisions"),
+        (
+            lambda: consumer_surplus(MODEL, SAMPLES, DATA, dear.take([0]), 0),
+            "before has 60 decisions, after 1",
+        ),
         (lambda: DATA.scale_feature("prise", 2), "feature is 'prise': pass one of the names"),
         (lambda: DATA.scale_feature("price", 2, option="tram"), "option is 'tram'"),
     ):

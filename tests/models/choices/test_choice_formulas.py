@@ -156,7 +156,7 @@ def test_options_without_names_have_attributes_alone():
         ("prise", "table has no column 'prise': its columns are"),
         ("taken ~ price", "has a left side"),
         ("a | b | c | d", "has 4 parts"),
-        ("0 + price", "write 0 in the second part, 'price | 0'"),
+        ("0 + price", "write 0 in the second part, as in 'price \\| 0'"),
         ("price | time", "column 'time' changes in row 2, within a decision"),
         ("income", "the column 'income', in which the options of no decision differ"),
         ("price + I(2 * price)", r"the column 'I\(2 \* price\)', which is a combination"),
