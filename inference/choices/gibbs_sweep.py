@@ -265,7 +265,5 @@ def draw_scale(key: Array, rest: Array, drift: Array | None, problem: ProbitProb
 
 def scale_shape(counts: Array, move: Move) -> Array:
     """Half the options less the translations, by the Haar measure, from numbers of options (..., decision)."""
-    levels = counts > 0
-    if move.translations == "one":
-        levels = jnp.any(levels, axis=-1)
+    levels = jnp.any(counts > 0, axis=-1) if move.translations == "one" else counts > 0
     return (jnp.sum(counts) - (jnp.sum(levels) if move.translations != "none" else 0)) / 2

@@ -60,7 +60,7 @@ def sample_px_da(
     elif data.subject is not None:
         state = kernel.first_state(keys, checked)
     else:  # each chain has a factor of its own
-        one = kernel.first_state(keys[0], checked)
+        one: Any = kernel.first_state(keys[0], checked)
         state = one._replace(problem=None, rng_key=None)
         state = jax.tree.map(lambda x: np.broadcast_to(x, (num_chains, *x.shape)), state)
         state = state._replace(rng_key=keys, problem=one.problem)

@@ -12,7 +12,7 @@ over the design that stacks those of B and of the :math:`\delta_i`. Q given B in
 :math:`\delta_i` are then drawn jointly, by a Cholesky factor per subject and one of the size of B.
 
 Covariances are drawn by the conjugate conditionals of Huang and Wand (2013), variances with other priors by a slice
-of the logarithm.
+of the logarithm; then all deviations with the latents in place of the values.
 """
 
 from __future__ import annotations
@@ -46,7 +46,19 @@ from ethogram.models.choices.subject_values import (
     subject_values,
 )
 
-__all__ = ["Population", "draw_values", "first_population", "grams", "subject_precision", "sweep_subjects"]
+__all__ = [
+    "Population",
+    "draw_factors",
+    "draw_values",
+    "first_population",
+    "grams",
+    "subject_precision",
+    "sweep_subjects",
+]
+
+
+RIDGE = 1e-6
+"""Precision of the proposal of deviations beside that of the likelihood, which may have none."""
 
 
 class Population(NamedTuple):
@@ -67,7 +79,7 @@ def first_population(model: NoisyMDP, data: Decisions, num_chains: int) -> Popul
     elif isinstance(model.kappa, dist.Distribution):
         middle = np.log(float(biject_to(model.kappa.support)(0.0)))
         spread = np.full((num_chains, *model.shape_of_kappa(data)), middle, dtype)
-    count = 1 + len(model.subject_feature_names)
+    count = 1 + len(model.subject_feature_names or ())
     return Population(np.zeros((num_chains, count, len(found.signs)), dtype), spread)
 
 
@@ -99,10 +111,24 @@ def sweep_subjects(
             key_values, problem, gram, latents, precision, found.random, rows, row_precision, move
         )
         theta, coefficients, latents, scale = drawn
-        spread = _draw_spread(
-            key_spread, model, found, (theta - rows @ coefficients)[:, found.random], population
+        if population.spread is None:
+            return theta, latents, scale, Population(coefficients, None)
+        key_spread, key_factors = jax.random.split(key_spread)
+        means, random = rows @ coefficients, found.random
+        apart = (theta - means)[:, random]
+        spread = _draw_spread(key_spread, model, found, apart, population.spread)
+        # The normal equations of factors of these parts, given the latents.
+        cross = jnp.einsum(
+            "iac,inc,in->ia",
+            problem.axes,
+            problem.design,
+            latents.reshape(len(theta), -1),
+            precision="highest",
         )
-        return theta, latents, scale, Population(coefficients, spread)
+        side = cross[:, random] - (gram[:, random, : theta.shape[1]] @ means[..., None])[..., 0]
+        squares = gram[:, random][:, :, random]
+        spread, factor = draw_factors(key_factors, model, found, spread, apart, squares, side)
+        return theta.at[:, random].add((factor - 1) * apart), latents, scale, Population(coefficients, spread)
 
     return jax.vmap(of_chain, in_axes=(0, -1, 0), out_axes=(-1, -1, 0, 0))(
         jnp.stack(keys), latents, population
@@ -222,16 +248,10 @@ def draw_values(
     return theta, coefficients, jnp.where(legal, after, 0), scale
 
 
-def _draw_spread(
-    key: Array, model: NoisyMDP, found: SubjectValues, apart: Array, population: Population
-) -> Array | None:
+def _draw_spread(key: Array, model: NoisyMDP, found: SubjectValues, apart: Array, spread: Array) -> Array:
     """A covariance, or logarithms of variances, given values (subject, random) about their means."""
-    spread = population.spread
-    if spread is None:
-        return None
     if not model.correlated:
-        count = max(int(found.owner.max()) + 1, 1)
-        owner = np.eye(count)[found.owner] * (found.owner >= 0)[:, None]
+        owner = _owners(found)
         number = len(apart) * owner.sum(0)
         return draw_log_variances(key, model.kappa, spread, number, jnp.sum(apart**2, axis=0) @ owner)
     key_rate, key_matrix = jax.random.split(key)
@@ -240,3 +260,58 @@ def _draw_spread(
     inverse = jax.random.gamma(key_rate, (DEGREES + count) / 2, (count,), apart.dtype) / rate
     matrix = 2 * DEGREES * jnp.diag(inverse) + apart.T @ apart
     return draw_inverse_wishart(key_matrix, DEGREES + count - 1 + len(apart), matrix)
+
+
+def _owners(found: SubjectValues) -> np.ndarray:
+    """Which entry of kappa (random, entry) is the variance of a parameter, as zeros and ones."""
+    return (found.owner[:, None] == np.arange(max(found.owner.max(initial=-1) + 1, 1))).astype(float)
+
+
+def draw_factors(
+    key: Array,
+    model: NoisyMDP,
+    found: SubjectValues,
+    spread: Array,
+    apart: Array,
+    squares: Array,
+    side: Array,
+) -> tuple[Array, Array]:
+    r"""The spread and factors (random,) of values about their means, given latents, correlations and their ratios.
+
+    Where deviations are small, or subjects have few decisions, the conditional given the values hardly moves. Given
+    :math:`\eta = \delta / \sigma`, latents are linear in :math:`\sigma`: a draw from this likelihood is accepted by
+    the ratio of its prior. Yu and Meng (2011), "To center or not to center", interweave both. The likelihood of factors
+    c has :math:`-c' M c / 2 + b' c`, with squares (subject, random, random) and side (subject, random) of regressions.
+    """
+    key_noise, key_accept = jax.random.split(key)
+    owner = np.eye(apart.shape[1]) if model.correlated else _owners(found)
+    held = 1 - owner.sum(1)  # rewards with a variance of their own
+    side = side - (squares @ (held * apart)[..., None])[..., 0]
+    weighted = jnp.einsum("ip,ipq,iq->pq", apart, squares, apart, precision="highest")
+    if model.correlated:
+        known, now = jnp.diagonal(subject_precision(model, found, spread)), jnp.diagonal(spread)
+
+        def log_prior(factor):
+            shape = (DEGREES + len(known)) / 2
+            return -shape * jnp.sum(jnp.log(DEGREES * known + factor**2 / model.kappa))
+    else:
+        now = jnp.exp(jnp.atleast_1d(spread))
+
+        def log_prior(factor):
+            kappa = factor**2 * now
+            inside = model.kappa.support(kappa)
+            density = model.kappa.log_prob(jnp.where(inside, kappa, 1)) + jnp.log(jnp.abs(factor))
+            return jnp.sum(jnp.where(inside, density, -jnp.inf))
+
+    ridge = RIDGE * now  # constant in the deviations, so that the way back has the same
+    root = cholesky(owner.T @ weighted @ owner + jnp.diag(ridge), lower=True)
+    centre = cho_solve((root, True), owner.T @ jnp.sum(apart * side, axis=0))
+    noise = jax.random.normal(key_noise, centre.shape, centre.dtype)
+    factor, one = centre + solve_triangular(root, noise, lower=True, trans=1), jnp.ones_like(centre)
+    log_ratio = log_prior(factor) - log_prior(one) + jnp.sum(ridge * (factor**2 - 1)) / 2
+    taken = jnp.log(jax.random.uniform(key_accept)) < log_ratio
+    factor = jnp.where(taken, factor, one)
+    each = owner @ factor + held
+    if model.correlated:
+        return spread * jnp.outer(each, each), each
+    return spread + jnp.reshape(2 * jnp.log(jnp.abs(factor)), spread.shape), each

@@ -105,15 +105,13 @@ class NoisyMDP(Exportable):
     nu : degrees of freedom of Student noise, at least 1, None for 4; or of the prior of a covariance, None for p + 2.
     lapse : probability at which a choice is made at random among the legal options: a number in [0, 1), or a
         univariate numpyro distribution on [0, 1], such as ``Beta(1, 19)``; None for no lapses.
-    random : names of the features whose coefficients differ among subjects; others are the same for all. Or by name
-        the law of a coefficient: ``"normal"``, ``"lognormal"`` (above zero) or ``"negative lognormal"``, of whose
-        logarithm kappa is the variance and loc_kappa the prior variance of the mean; ``loc`` and ``v_loc`` are medians.
-        ``"action_rewards"`` names the rewards of actions. None for all, normal.
-    correlated : whether random coefficients are correlated: site ``covariance (random, random)`` under Huang and Wand's
-        prior, with ``deviation`` and ``correlation``; kappa is the squared scale of half-t standard deviations.
-    subject_features : (subject, feature) numbers, or columns by name, in the order of the subjects, by which means
-        differ: ``slope (subject_feature, parameter)`` per unit, and ``v_slope``; loc is that of the mean subject. The
-        prior variance of the effect of a standard deviation is loc_kappa.
+    random : names of the features whose coefficients differ among subjects (``"action_rewards"`` for those of actions),
+        others are the same for all; or by name their law: ``"normal"``, ``"lognormal"`` (above zero) or ``"negative
+        lognormal"``, of whose logarithm kappa is the variance, and ``loc`` the median. None for all, normal.
+    correlated : whether random coefficients are: ``covariance (random, random)`` under Huang and Wand's prior, with
+        ``deviation`` and ``correlation``; kappa is the squared scale of half-t standard deviations.
+    subject_features, subject_feature_names : (subject, feature) numbers, or columns by name, that move means:
+        ``slope (subject_feature, parameter)`` per unit, loc_kappa the prior variance per standard deviation.
 
     Raises
     ------
@@ -145,7 +143,7 @@ class NoisyMDP(Exportable):
     random: Any = static_field(default=None)
     correlated: bool = static_field(default=False)
     subject_features: Any = None
-    subject_feature_names: tuple[str, ...] = static_field(default=(), init=False)
+    subject_feature_names: tuple[str, ...] | None = static_field(default=None)
     flat: bool = static_field(default=False, init=False)
     rewards: str = static_field(default="none", init=False)
 
@@ -401,10 +399,9 @@ class NoisyMDP(Exportable):
 
     def with_parts(self, sites: dict[str, Any], data: Decisions) -> dict[str, Any]:
         """Sampled sites (..., parameter) with the deterministic ones, those of the population first."""
-        found = {name: site for name, site in sites.items() if name != "theta"} | population_of(
-            self, sites, data
-        )
-        return {**found, "theta": sites["theta"], **self.parts(sites["theta"], data)}
+        first = {name: site for name, site in sites.items() if name != "theta"}
+        theta = sites["theta"]
+        return {**first, **population_of(self, sites, data), "theta": theta, **self.parts(theta, data)}
 
     def sizes(self, data: Decisions) -> tuple[int, int]:
         """Number of parameters of the values, and of the rewards of actions."""

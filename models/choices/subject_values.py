@@ -105,10 +105,9 @@ def draw_inverse_wishart(key: Array, degrees: Any, matrix: Array) -> Array:
 def read_population(model: Any, rewards: str) -> dict[str, Any]:
     """The fields of a model that say how subjects differ, once they are valid: `random` as pairs of names and laws."""
     require_flag("correlated", model.correlated)
-    random, features = _read_random(model.random), model.subject_features
-    names: tuple[str, ...] = ()
+    random, features, names = _read_random(model.random), model.subject_features, None
     if features is not None:
-        features, names = _read_subject_features(features)
+        features, names = _read_subject_features(features, model.subject_feature_names)
     has_prior = isinstance(model.kappa, dist.Distribution)
     if model.correlated and (
         has_prior or model.kind == "tabular" or rewards == "own" or is_flat(model.kappa)
@@ -131,9 +130,9 @@ def _read_random(random: Any) -> tuple[tuple[str, str], ...] | None:
     """Names of coefficients that differ among subjects, and their laws."""
     if random is None:
         return None
-    named = (
-        random if isinstance(random, Mapping) else dict.fromkeys(as_list("random", random, "names"), "normal")
-    )
+    listed = random.items() if isinstance(random, Mapping) else as_list("random", random, "names")
+    # Pairs are those that a model has, whose copies are made from its fields.
+    named = dict(one if isinstance(one, tuple) and len(one) == 2 else (one, "normal") for one in listed)
     for name, law in named.items():
         if not isinstance(name, str):
             raise TypeError(f"random has {name!r}: name features of the decisions, or {CONSTANTS!r}")
@@ -143,7 +142,7 @@ def _read_random(random: Any) -> tuple[tuple[str, str], ...] | None:
     return tuple(named.items())
 
 
-def _read_subject_features(given: Any) -> tuple[np.ndarray, tuple[str, ...]]:
+def _read_subject_features(given: Any, names: Any) -> tuple[np.ndarray, tuple[str, ...]]:
     """Features (subject, feature) and their names, from a mapping or table of columns, or an array."""
     columns = {str(name): given[name] for name in given} if hasattr(given, "keys") else None
     if columns is not None:
@@ -154,7 +153,9 @@ def _read_subject_features(given: Any) -> tuple[np.ndarray, tuple[str, ...]]:
         raise ValueError(
             f"subject_features has shape {array.shape}: pass (subject, feature), or columns by name"
         )
-    names = tuple(columns or map(str, range(array.shape[1])))
+    names = tuple(columns or names or map(str, range(array.shape[1])))
+    if len(names) != array.shape[1]:
+        raise ValueError(f"subject_feature_names has {len(names)} names for {array.shape[1]} features")
     for name, column in zip(names, array.T, strict=True):
         if np.ptp(column) == 0:
             raise ValueError(f"subject_features[{name!r}] is the same for all subjects: leave it out")
@@ -218,7 +219,7 @@ def sample_subjects(model: Any, problem: Any, kappa: Any) -> Array:
     found = subject_values(model, data)
     skewed = bool(found.signs.any())
     if unit is not None and skewed:
-        unit = np.where(found.signs == 0, unit, 1.0)
+        unit = namespace(unit).where(found.signs == 0, unit, 1.0)
     prior = normal_prior(0.0, np.array([len(found.signs)]), model.loc_kappa)
     loc = means = sampled_in_units("loc_normal" if skewed else "loc", prior, unit)
     sites: dict[str, Any] = {

@@ -108,8 +108,8 @@ PLANTED = (
             "inference/intents/test_arviz_agents.py inference/export"),
     # half of one translation in place of one per decision, as printed
     Planted("haar_shape", "choices", "inference/choices/gibbs_sweep.py",
-            'shape - (jnp.sum(problem.counts > 0) / 2 if move.translations == "local" else 0.5)',
-            "shape - 0.5",
+            'levels = jnp.any(counts > 0, axis=-1) if move.translations == "one" else counts > 0',
+            "levels = jnp.any(counts > 0, axis=-1)",
             "inference/choices/test_gibbs_sweep.py inference/choices"),
     # ratios to a density that is not that of the draws
     Planted("weights_of_draws", "choices", "inference/choices/laplace.py",

@@ -396,13 +396,11 @@ def _nuts_of_choices(key: Array, model: Any, data: Any, settings: Mapping[str, A
     model.warn_of_separation(problem)
     model.warn_of_prior(problem)
     several = problem.data.subject is not None  # a dense matrix of many subjects cannot be estimated
-    kernel = {"dense_mass": not several, "centred": False, **settings}
-    drawn = subject_values(model, problem.data).site
-    non_centred, starts = (drawn,) if not kernel.pop("centred") and several else (), None
+    kernel, starts = {"dense_mass": not several, "centred": False, **settings}, None
+    non_centred = (subject_values(model, problem.data).site,) if not kernel.pop("centred") and several else ()
     # Starts and masses that a caller gives are those of theta and loc themselves.
-    if not (
-        kernel.keys() & {"init_strategy", "inverse_mass_matrix"} or isinstance(kernel["dense_mass"], list)
-    ):
+    given = kernel.keys() & {"init_strategy", "inverse_mass_matrix"}
+    if not given and not isinstance(kernel["dense_mass"], list):
         unit = units(problem)
         problem = problem._replace(unit=unit)
         alone = not (several or isinstance(model.kappa, Distribution) or len(model.needed_sites()) > 1)

@@ -32,8 +32,8 @@ def plot_shrinkage(fit: Any, figure: Any = None) -> Any:
     names = fit.data.metadata.feature_names or range(np.shape(parts[0]["v"])[-1])
     moving = np.flatnonzero(np.ptp(parts[1]["v"], axis=0) > 0)
     figure = figure_or_new(figure, (3.2 * max(min(len(moving), 3), 1), 3.2 * -(-len(moving) // 3 or 1)))
-    each = [np.asarray(part["v"])[..., moving] for part in parts]
-    shrinkage_panels(figure, *each, [str(names[at]) for at in moving])
+    alone, together, mean = (np.asarray(part["v"])[..., moving] for part in parts)
+    shrinkage_panels(figure, alone, together, mean, [str(names[at]) for at in moving])
     show_plainly(figure)
     return figure
 

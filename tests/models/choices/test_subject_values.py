@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import jax
 import numpy as np
 import numpyro.distributions as dist
@@ -11,6 +13,7 @@ from scipy.integrate import quad
 from scipy.stats import kstest, norm, t, uniform
 
 import ethogram
+from ethogram.inference.storage import pack, unpack
 from ethogram.models.choices import Decisions, NoisyMDP, Probit
 from ethogram.models.choices.subject_values import HuangWand, subject_values
 from ethogram.models.data.trajectories import Metadata
@@ -91,6 +94,14 @@ def test_rewards_of_actions_may_be_random_too():
     basis = model.parts(np.eye(5), data)["action_rewards"][3:]
     whole = basis.T @ np.asarray(made["covariance"], float)[1:, 1:] @ basis
     np.testing.assert_allclose(made["deviation"][1:] ** 2, np.diag(whole), rtol=1e-5)
+
+
+def test_copies_of_a_model_have_its_laws_and_names():
+    model = Probit(dist.HalfNormal(1.0), random={"price": "lognormal"}, subject_features={"age": AGES})
+    copy = dataclasses.replace(model, loc_kappa=4.0)
+    assert copy.random == (("price", "lognormal"),) and copy.subject_feature_names == ("age",)
+    stored = unpack(pack({"model": model}), "model")["model"]
+    assert stored.random == model.random and stored.subject_feature_names == ("age",)
 
 
 def test_what_is_wrong_with_the_population_is_named():
