@@ -20,6 +20,7 @@ from ethogram.models.arguments import is_concrete, require, require_integer, req
 from ethogram.models.choices.choice_distribution import ChoiceDistribution
 from ethogram.models.choices.choice_problem import ChoiceProblem
 from ethogram.models.choices.decisions import Decisions, HostOrDevice, weights_of
+from ethogram.models.choices.noises import given_noise
 from ethogram.models.choices.noisy_mdp import NoisyMDP
 from ethogram.models.choices.probit_choice import NormalNoise
 from ethogram.models.printing import short_repr
@@ -135,6 +136,8 @@ def noise_floor(
             f"parameters are {sorted(given)}, and {list(sites)} of the noise has a prior: pass their values, such as "
             'parameters={"lapse": 0.05}'
         )
+    if model is not None:
+        given_noise(model, dict(given), data)
     utilities = np.asarray(utilities)
     _require_shape("utilities", utilities, data.legal.shape, "(decision, option)")
     noise = NormalNoise() if model is None else model.choice_noise(given)

@@ -42,6 +42,7 @@ from ethogram.models.choices.subject_values import (
     DEGREES,
     SubjectValues,
     draw_inverse_wishart,
+    require_rows,
     standardised,
     subject_values,
 )
@@ -70,6 +71,7 @@ class Population(NamedTuple):
 
 def first_population(model: NoisyMDP, data: Decisions, num_chains: int) -> Population:
     """Means of zero; variances in the middle of the support of their prior, or 1."""
+    require_rows(model, data)
     found, dtype = subject_values(model, data), jnp.result_type(float)
     spread: Any = None
     if model.correlated:

@@ -48,19 +48,19 @@ def noise_priors(model: Any, data: Decisions) -> dict[str, dist.Distribution]:
     }
 
 
-def given_noise(model: Any, parameters: dict[str, Any]) -> dict[str, Any]:
+def given_noise(model: Any, parameters: dict[str, Any], data: Decisions) -> dict[str, Any]:
     """What of the noise has a prior and a value, which is taken from the parameters; raises where it is none."""
     given = {name: parameters.pop(name) for name in noise_sites(model) if name in parameters}
     for name, value in given.items():
         if not is_concrete(value):
             continue
         number = np.asarray(value, float)
-        square = number.ndim == 2 and number.shape[0] == number.shape[1]
         if name == "lapse":
             fine, wanted = number.ndim == 0 and bool(0 <= number <= 1), "a number in [0, 1]"
         else:
-            fine = square and np.isfinite(number).all() and bool(np.linalg.eigvalsh(number)[0] > 0)
-            wanted = "a positive definite matrix of all alternatives but the last"
+            fine = number.shape == (data.legal.shape[1] - 1,) * 2 and np.isfinite(number).all()
+            fine = fine and np.allclose(number, number.T) and bool(np.linalg.eigvalsh(number)[0] > 0)
+            wanted = "a symmetric, positive definite matrix of all alternatives but the last"
         if not fine:
             raise ValueError(f"parameters[{name!r}] is {value!r}: pass {wanted}")
     return given

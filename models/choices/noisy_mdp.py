@@ -274,8 +274,10 @@ class NoisyMDP(Exportable):
         problem = self.check(decisions, condition=False)
         data = problem.data
         values = dict(parameters or {})
-        given = noises.given_noise(self, values)
+        given = noises.given_noise(self, values, data)
         given |= {} if parameters is None else {"theta": self._theta(values, data)}
+        if data.subject is not None or "theta" not in given:
+            require_subjects(self, data)
         if self.flat and not given:
             raise ValueError("kappa is infinite, and a flat prior cannot be sampled: pass parameters")
         drawn = _drawn(self, key, given, problem.without_names(self.random is not None))

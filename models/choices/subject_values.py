@@ -38,6 +38,7 @@ __all__ = [
     "population_coords",
     "population_of",
     "read_population",
+    "require_rows",
     "require_subjects",
     "sample_subjects",
     "standardised",
@@ -144,9 +145,16 @@ def _read_random(random: Any) -> tuple[tuple[str, str], ...] | None:
 
 def _read_subject_features(given: Any, names: Any) -> tuple[np.ndarray, tuple[str, ...]]:
     """Features (subject, feature) and their names, from a mapping or table of columns, or an array."""
-    columns = {str(name): given[name] for name in given} if hasattr(given, "keys") else None
+    if hasattr(given, "to_frame") and np.ndim(given) == 1:  # a column of a table
+        given = given.to_frame()
+    columns = {str(name): np.asarray(given[name]) for name in given} if hasattr(given, "keys") else None
     if columns is not None:
-        given = np.stack([np.asarray(each) for each in columns.values()], axis=-1)
+        shapes = {each.shape for each in columns.values()}
+        if len(shapes) != 1 or len(next(iter(shapes))) != 1:
+            raise ValueError(
+                f"subject_features has columns of shapes {sorted(shapes)}: pass one number a subject in each"
+            )
+        given = np.stack([*columns.values()], axis=-1)
     (found,) = read_reals(subject_features=given)
     array = np.asarray(found, float)
     if array.ndim != 2 or 0 in array.shape:
@@ -216,6 +224,7 @@ def subject_values(model: Any, data: Any) -> SubjectValues:
 def sample_subjects(model: Any, problem: Any, kappa: Any) -> Array:
     """The sites of the population and of subjects in a numpyro model; theta (subject, parameter) comes back."""
     data, unit = problem.data, problem.unit
+    require_rows(model, data)
     found = subject_values(model, data)
     skewed = bool(found.signs.any())
     if unit is not None and skewed:
@@ -306,6 +315,12 @@ def require_subjects(model: Any, data: Any) -> None:
         )
     if given and not len(subject_values(model, data).random):
         raise ValueError("random names no feature: name those that differ among subjects, or drop subject")
+    if model.subject_features is not None and len(model.subject_features) < data.num_subjects:
+        require_rows(model, data)  # held-out decisions may lack some subjects
+
+
+def require_rows(model: Any, data: Any) -> None:
+    """Raise ValueError unless there are features of each subject whose values are sampled, and of no others."""
     if model.subject_features is not None and len(model.subject_features) != data.num_subjects:
         raise ValueError(
             f"subject_features has {len(model.subject_features)} rows, and the decisions have {data.num_subjects} "

@@ -25,6 +25,10 @@ def plot_shrinkage(fit: Any, figure: Any = None) -> Any:
         raise TypeError(
             'plot("shrinkage") shows the values of subjects: fit a NoisyMDP to decisions that have subjects'
         )
+    if fit.model.noise == "covariance":
+        raise TypeError(
+            'plot("shrinkage") takes subjects\' own estimates from independent noise, and noise is "covariance"'
+        )
     draws = flat_draws({name: fit.result.sites[name] for name in ("theta", "loc")})
     fitted, loc = (np.asarray(draws[name], float).mean(0) for name in ("theta", "loc"))
     own = own_estimates(fit, fitted)

@@ -151,3 +151,12 @@ def test_covariances_that_cannot_be_learnt_are_refused(data, fields, message):
         ValueError, match="kappa is infinite, and the covariance of alternatives may become singular"
     ):
         ethogram.Probit(np.inf, noise="covariance")
+
+
+@pytest.mark.parametrize("covariance", [np.eye(3), np.array([[1.0, 0.9], [0.0, 1.0]])])
+def test_a_covariance_to_simulate_from_is_symmetric_and_of_all_but_the_base(covariance):
+    values = {"v": np.ones(1), "noise_covariance": covariance}
+    with pytest.raises(
+        ValueError, match="pass a symmetric, positive definite matrix of all alternatives but"
+    ):
+        ethogram.Probit(noise="covariance").simulate(jax.random.key(0), decisions(), values)

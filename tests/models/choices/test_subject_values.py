@@ -7,6 +7,7 @@ import dataclasses
 import jax
 import numpy as np
 import numpyro.distributions as dist
+import pandas
 import pytest
 from numpyro.infer.util import log_density
 from scipy.integrate import quad
@@ -118,6 +119,9 @@ def test_what_is_wrong_with_the_population_is_named():
             "kappa": dist.HalfNormal(1.0),
         },
         "subject_features has shape": {"subject_features": np.ones(3)},
+        r"subject_features has columns of shapes \[\(2,\), \(3,\)\]": {
+            "subject_features": {"age": AGES, "sex": [0.0, 1.0]}
+        },
         r"subject_features\['age'\] is the same for all": {"subject_features": {"age": np.ones(3)}},
         r"subject_features\[1, 0\] is not finite": {"subject_features": {"age": [1.0, np.nan, 2.0]}},
     }.items():
@@ -137,3 +141,15 @@ def test_what_is_wrong_with_the_population_is_named():
     ):
         with pytest.raises(ValueError, match=match):
             model.check(given)
+    fewer = data._replace(subject=data.subject % 2, metadata=Metadata())
+    Probit(subject_features=AGES[:, None]).check(fewer)  # held-out decisions may lack some
+    with pytest.raises(ValueError, match="subject_features has 3 rows, and the decisions have 2"):
+        Probit(subject_features=AGES[:, None]).simulate(jax.random.key(0), fewer)
+    with pytest.raises(ValueError, match="subject_features has 3 rows, and the decisions have 2"):
+        ethogram.fit(jax.random.key(0), Probit(subject_features=AGES[:, None]), fewer, "px-da")
+
+
+def test_a_column_of_a_table_is_a_feature_of_subjects():
+    model = Probit(subject_features=pandas.Series(AGES, ["ann", "ben", "cleo"], name="age"))
+    assert model.subject_feature_names == ("age",)
+    np.testing.assert_array_equal(model.subject_features, AGES[:, None])
