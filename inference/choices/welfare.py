@@ -35,7 +35,7 @@ from ethogram.models.choices.noisy_mdp import NoisyMDP
 
 __all__ = ["consumer_surplus", "willingness_to_pay", "wtp_space"]
 
-LEAST_NEGATIVE = 0.99
+LEAST_DECIDED = 0.99
 """Posterior probability of a negative coefficient of the price, below which ratios to it may be of any size."""
 
 
@@ -72,7 +72,8 @@ def willingness_to_pay(
     Warns
     -----
     UserWarning
-        If the price deters with a probability below .99: the set of values may then be unbounded (Fieller 1954).
+        If the sign of the price's coefficient has a probability below .99: the set of values may then be unbounded
+        (Fieller 1954).
     """
     band_ends(probability)
     first = {} if feature is None else entering(model, data, feature)
@@ -137,14 +138,15 @@ def _derivative(
 
 
 def _note(paid: np.ndarray, price: str, several: bool) -> str:
-    """The probability that the price deters, in words; a warning where it is small."""
+    """The probability that the price deters, in words; a warning where its sign is not decided."""
     negative = (paid < 0).mean(0)
-    smallest = float(np.min(negative))
-    if smallest < LEAST_NEGATIVE:
-        of = f" of subject {int(np.argmin(negative))}" if several else ""
+    smallest, decided = float(np.min(negative)), np.maximum(negative, 1 - negative)
+    if np.min(decided) < LEAST_DECIDED:
+        at = int(np.argmin(decided))
+        of = f" of subject {at}" if several else ""
         warn_user(
-            f"the coefficient of {price}{of} is negative with probability {smallest:.3g}: the set of values of ratios "
-            "to it may be unbounded, and an interval of them says little"
+            f"the coefficient of {price}{of} is negative with probability {np.ravel(negative)[at]:.3g}: the set of "
+            "values of ratios to it may be unbounded, and an interval of them says little"
         )
     least = f", at least {smallest:.4g} of each subject" if several else ""
     return f"P({price} < 0) = {float(np.mean(negative)):.4g}{least}"

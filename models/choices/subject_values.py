@@ -133,10 +133,12 @@ def _read_random(random: Any) -> tuple[tuple[str, str], ...] | None:
         return None
     listed = random.items() if isinstance(random, Mapping) else as_list("random", random, "names")
     # Pairs are those that a model has, whose copies are made from its fields.
-    named = dict(one if isinstance(one, tuple) and len(one) == 2 else (one, "normal") for one in listed)
-    for name, law in named.items():
+    pairs = [one if isinstance(one, tuple) and len(one) == 2 else (one, "normal") for one in listed]
+    for name, _ in pairs:
         if not isinstance(name, str):
             raise TypeError(f"random has {name!r}: name features of the decisions, or {CONSTANTS!r}")
+    named = dict(pairs)
+    for name, law in named.items():
         require_one_of(f"random[{name!r}]", law, tuple(LAWS))
     if named.get(CONSTANTS, "normal") != "normal":
         raise ValueError(f"random[{CONSTANTS!r}] is {named[CONSTANTS]!r}: rewards of actions are normal")

@@ -19,6 +19,7 @@ EXTRAS = {
     "cluster": ("distributed",),
     "imitation": ("scikit-learn",),
     "interactive": ("plotly",),
+    "latex": ("jinja2",),
     "planning": ("pyRDDLGym", "rddlrepository"),
 }
 """Optional packages by the extra that installs them."""
