@@ -494,4 +494,8 @@ def Probit(kappa: Any = 25.0, **fields: Any) -> NoisyMDP:
 
 def Logit(kappa: Any = 25.0, **fields: Any) -> NoisyMDP:
     """A :class:`NoisyMDP` of kind ``"features"`` with Gumbel noise: the conditional logit; other fields by name."""
+    if "noise" in fields:
+        raise TypeError(
+            "a Logit has Gumbel noise: leave noise out, or give NoisyMDP(kind='features', noise=...)"
+        )
     return NoisyMDP(kappa, "features", noise="gumbel", **fields)

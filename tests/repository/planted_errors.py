@@ -123,8 +123,8 @@ PLANTED = (
             "inference/choices/test_latent_utilities.py inference/choices"),
     # options that are not legal compete
     Planted("illegal_rivals", "choices", "models/choices/probit_choice.py",
-            "below = jnp.sum(jnp.where(legal, log_ndtr(at), 0), axis=-1, keepdims=True)",
-            "below = jnp.sum(log_ndtr(at), axis=-1, keepdims=True)",
+            "cdf = jnp.where(legal, jnp.where(at < 0, beyond, 1 - beyond), 1)",
+            "cdf = jnp.where(at < 0, beyond, 1 - beyond)",
             "models/choices/test_probit_choice.py models/choices"),
     # that of the values in place of their own
     Planted("variance_of_action_rewards", "choices", "models/choices/noisy_mdp.py",

@@ -10,6 +10,8 @@ from typing import Any
 import jax
 import numpy as np
 from jax import Array
+from numpyro import distributions
+from numpyro.distributions import Distribution
 
 from ethogram.inference import storage
 from ethogram.models.held_warnings import held_warnings
@@ -17,7 +19,13 @@ from ethogram.models.model_object import DEFINED
 
 __all__ = ["as_code", "call_as_code"]
 
-IMPORTS = {"import re": "re.compile(", "import jax": "", "import numpy as np": "np.", "import ethogram": ""}
+IMPORTS = {
+    "import re": "re.compile(",
+    "import jax": "",
+    "import numpy as np": "np.",
+    "import numpyro.distributions as dist": "dist.",
+    "import ethogram": "",
+}
 MOST_NUMBERS = 60
 """Numbers of an array that is written out."""
 
@@ -50,7 +58,7 @@ def call_as_code(
             lines.append(f"# {name}: the {type(value).__name__} that was passed")
             words.append(f"{name}={name}")
     text = "\n".join([*lines, f"fit = ethogram.fit({', '.join(words)})"])
-    own = sorted({*re.findall(r"\b([\w.]+)\.[A-Z]\w*\(", text)} - {"ethogram"})
+    own = sorted({*re.findall(r"\b([\w.]+)\.[A-Z]\w*\(", text)} - {"ethogram", "dist"})
     imports = [line for line, sign in IMPORTS.items() if sign in text]
     imports += [f"import {module}" for module in own]
     return "\n".join([*imports, "", text])
@@ -80,6 +88,8 @@ def as_code(value: Any) -> str:
         return f"{ends[0]}{', '.join(map(as_code, value))}{ends[1]}"
     if isinstance(value, dict):
         return f"{{{', '.join(f'{as_code(key)}: {as_code(item)}' for key, item in value.items())}}}"
+    if isinstance(value, Distribution):
+        return _distribution_as_code(value)
     kind, home = type(value), type(value).__module__
     own = (
         kind.__mro__ if home.startswith("ethogram.") else [kind]
@@ -95,6 +105,15 @@ def as_code(value: Any) -> str:
         parts = fewer if _makes(kind, fewer, value) else parts
     place = "" if home == "__main__" else f"{home}."
     return f"{place}{kind.__name__}({', '.join(f'{field}={as_code(part)}' for field, part in parts.items())})"
+
+
+def _distribution_as_code(value: Distribution) -> str:
+    """A distribution of numpyro by its parameters; one that is made of others has none."""
+    kind = type(value)
+    parts = {name: getattr(value, name) for name in kind.arg_constraints}
+    if getattr(distributions, kind.__name__, None) is not kind or not _makes(kind, parts, value):
+        _refuse(value)
+    return f"dist.{kind.__name__}({', '.join(f'{name}={as_code(part)}' for name, part in parts.items())})"
 
 
 def _makes(kind: Any, parts: Mapping[str, Any], value: Any) -> bool:

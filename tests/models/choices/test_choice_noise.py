@@ -174,3 +174,8 @@ def test_constructors_are_of_one_class():
     assert (ethogram.Logit().noise, ethogram.Logit().kind) == ("gumbel", "features")
     assert (ethogram.Probit(4.0).noise, ethogram.Probit(4.0).kappa) == ("normal", 4.0)
     assert ethogram.Probit(lapse=0).lapse is None and ethogram.NoisyMDP(noise="student").nu == 4.0
+
+
+def test_a_logit_takes_no_other_noise():
+    with pytest.raises(TypeError, match="a Logit has Gumbel noise: leave noise out"):
+        ethogram.Logit(noise="student")

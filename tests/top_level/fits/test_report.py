@@ -11,6 +11,7 @@ from typing import ClassVar
 
 import jax
 import numpy as np
+import numpyro.distributions as dist
 import pandas
 import pytest
 from matplotlib.figure import Figure
@@ -35,6 +36,7 @@ MODELS = [
     ),
     ethogram.AgentMarkov(3, 2, 4, alpha=2.0, stickiness=None),
     ethogram.NoisyMDP(4.0, kind="features"),
+    ethogram.Logit(lapse=dist.Beta(1.0, 19.0)),
 ]
 
 
@@ -53,6 +55,8 @@ def test_the_code_of_a_call_has_key_settings_and_what_it_cannot_make():
         in text
     )
     assert "# data: the ndarray that were fitted" in text and "# init_strategy: the builtin_function" in text
+    truncated = ethogram.Logit(lapse=dist.TruncatedNormal(0.1, 0.1, low=0.0, high=1.0))
+    assert "# model: the NoisyMDP" in call_as_code(KEY, truncated, np.ones(1), "nuts", {})
     large = ethogram.GPIRL(ethogram.MDP.dense(np.full((9, 2, 9), 1 / 9), discount=0.9), np.eye(9))
     assert "# model: the GPIRL that was fitted" in call_as_code(
         jax.random.key(0), large, np.ones(1), "map", {}
