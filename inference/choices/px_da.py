@@ -115,8 +115,9 @@ class PXDA(MCMCKernel):
         if not isinstance(model, NoisyMDP):
             raise TypeError(f"model is {type(model).__name__}: PXDA samples a NoisyMDP")
         if reason := model.choice_noise().no_augmentation:
+            others = "NUTS" if model.noise == "covariance" else "NUTS, or Laplace"
             raise ValueError(
-                f"PXDA does not sample {model.choice_noise().in_words()}: {reason}; use NUTS, or Laplace"
+                f"PXDA does not sample {model.choice_noise().in_words()}: {reason}; use {others}"
             )
         if skewed := [name for name, law in model.random or () if law != "normal"]:
             raise ValueError(

@@ -36,12 +36,12 @@ from ethogram.inference.choices.gibbs_sweep import (
 )
 from ethogram.inference.choices.latent_utilities import draw_latents
 from ethogram.inference.choices.slice_draw import draw_log_variances
+from ethogram.models.choices.covariance_noise import inverse_wishart
 from ethogram.models.choices.decisions import Decisions
 from ethogram.models.choices.noisy_mdp import NoisyMDP
 from ethogram.models.choices.subject_values import (
     DEGREES,
     SubjectValues,
-    draw_inverse_wishart,
     require_rows,
     standardised,
     subject_values,
@@ -261,7 +261,7 @@ def _draw_spread(key: Array, model: NoisyMDP, found: SubjectValues, apart: Array
     rate = DEGREES * jnp.diagonal(subject_precision(model, found, spread)) + 1 / model.kappa
     inverse = jax.random.gamma(key_rate, (DEGREES + count) / 2, (count,), apart.dtype) / rate
     matrix = 2 * DEGREES * jnp.diag(inverse) + apart.T @ apart
-    return draw_inverse_wishart(key_matrix, DEGREES + count - 1 + len(apart), matrix)
+    return inverse_wishart(key_matrix, DEGREES + count - 1 + len(apart), cholesky(matrix, lower=True))
 
 
 def _owners(found: SubjectValues) -> np.ndarray:

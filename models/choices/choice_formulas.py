@@ -153,6 +153,10 @@ def _options(formula: ChoiceFormula, metadata: Metadata, base_option: str | None
             f"formula {formula.text!r} has coefficients per alternative, and options have no names: pass option= to "
             "from_table, or metadata with action_names; of options without labels give attributes alone, 'price + time'"
         )
+    if (wanted or formula.terms[1].has_constant) and (colons := [name for name in options if ":" in name]):
+        raise ValueError(
+            f"option {colons[0]!r} has a colon, which joins the factors of a product in names of features: rename it"
+        )
     if base_option is not None and base_option not in options:
         raise ValueError(f"base_option is {base_option!r}: pass one of the options {options}")
     if formula.known is not None and base_option not in (None, formula.known["base"]):
@@ -269,7 +273,10 @@ def factor_at(metadata: Metadata, factor: str, at: Mapping[str, Any]) -> float |
     """Value of a factor of a formula where covariates, and ``option``, the alternative, are `at`; None if not said."""
     if factor in at:
         return require_number(f"at[{factor!r}]", at[factor])
-    if factor in (metadata.action_names or ()):
+    names = metadata.action_names or ()
+    if "option" in at and at["option"] not in names:
+        raise ValueError(f"at has the option {at['option']!r}: pass one of {names}")
+    if factor in names:
         return float(at["option"] == factor) if "option" in at else None
     found = re.fullmatch(r"(?:C\()?(.+?)\)?\[(?:T\.)?(.*)\]", factor)
     if found is None or found[1] not in at:

@@ -27,6 +27,7 @@ from numpyro.distributions.transforms import LowerCholeskyAffine
 
 from ethogram.models.arguments import as_list, read_reals, require_flag, require_one_of
 from ethogram.models.choices.checks import namespace
+from ethogram.models.choices.covariance_noise import inverse_wishart
 from ethogram.models.choices.value_priors import is_flat, normal_prior, sampled_in_units
 
 __all__ = [
@@ -34,7 +35,6 @@ __all__ = [
     "POPULATION_AXES",
     "HuangWand",
     "SubjectValues",
-    "draw_inverse_wishart",
     "population_coords",
     "population_of",
     "read_population",
@@ -73,8 +73,8 @@ class HuangWand(dist.Distribution):
         key_rate, key_matrix = jax.random.split(key)
         shape = (*sample_shape, self.count)
         inverse = jax.random.gamma(key_rate, 0.5, shape) * self.scale**2  # of the a
-        matrix = 2 * DEGREES * inverse[..., None] * jnp.eye(self.count)
-        return draw_inverse_wishart(key_matrix, DEGREES + self.count - 1, matrix)
+        root = jnp.sqrt(2 * DEGREES * inverse)[..., None] * jnp.eye(self.count)
+        return inverse_wishart(key_matrix, DEGREES + self.count - 1, root)
 
     def log_prob(self, value: Array) -> Array:
         """Up to a constant."""
@@ -87,20 +87,6 @@ class HuangWand(dist.Distribution):
         return -(DEGREES + 2 * self.count) / 2 * log_det - (DEGREES + self.count) / 2 * jnp.sum(
             jnp.log(DEGREES * known + 1 / self.scale**2), axis=-1
         )
-
-
-def draw_inverse_wishart(key: Array, degrees: Any, matrix: Array) -> Array:
-    r"""A draw of IW(degrees, matrix), of density :math:`|W|^{-(\nu + p + 1)/2} e^{-\mathrm{tr}(S W^{-1})/2}`.
-
-    Bartlett (1933), "On the theory of statistical regression".
-    """
-    key_squares, key_rest = jax.random.split(key)
-    shape, count = matrix.shape[:-1], matrix.shape[-1]
-    squares = 2 * jax.random.gamma(key_squares, (degrees - np.arange(count)) / 2, shape, matrix.dtype)
-    bartlett = jnp.tril(jax.random.normal(key_rest, matrix.shape, matrix.dtype), -1)
-    bartlett = bartlett + jnp.sqrt(squares)[..., None] * jnp.eye(count, dtype=matrix.dtype)
-    root = solve_triangular(bartlett, jnp.swapaxes(jnp.linalg.cholesky(matrix), -1, -2), lower=True)
-    return jnp.swapaxes(root, -1, -2) @ root
 
 
 def read_population(model: Any, rewards: str) -> dict[str, Any]:

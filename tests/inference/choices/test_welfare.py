@@ -92,6 +92,7 @@ def test_willingness_to_pay_is_of_the_ratio_at_covariates():
     for at, message in (
         (None, r"'price' enters 'price:income' too, and at has \[\]"),
         ({"income": 1, "sex": "x"}, "at has 'x' for 'sex': its levels are f, m"),
+        ({"income": 1, "sex": "m", "option": "tram"}, "at has the option 'tram': pass one of"),
     ):
         with pytest.raises(ValueError, match=message):
             willingness_to_pay(MODEL, SAMPLES, DATA, "car", "price", at=at)
