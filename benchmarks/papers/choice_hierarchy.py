@@ -23,7 +23,7 @@ from numpyro.diagnostics import effective_sample_size
 import ethogram
 from benchmarks import report
 from ethogram.models.choices.decisions import Decisions
-from ethogram.models.choices.noisy_mdp import Logit, Probit
+from ethogram.models.choices.logit_probit import Logit, Probit
 from ethogram.models.data.metadata import Metadata
 
 __all__ = ["measure", "planted_people"]

@@ -140,7 +140,7 @@ def subject_problems(
     for number in range(num_subjects):
         mine = subject == number
         ordered = probit_problem(design[mine], legal[mine], choice[mine], move)
-        each.append(padded_problem(ordered, max(counts.max(initial=0), 1)))
+        each.append(padded_problem(ordered, max(int(counts.max(initial=0)), 1)))
     return jax.tree.map(lambda *parts: np.stack(parts), *each)
 
 

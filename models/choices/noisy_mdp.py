@@ -62,7 +62,7 @@ from ethogram.models.conjugate_model import Entries, Exportable
 from ethogram.models.model_object import model_object, static_field
 from ethogram.models.printing import short_repr
 
-__all__ = ["Logit", "NoisyMDP", "Probit", "SimulatedChoices"]
+__all__ = ["NoisyMDP", "SimulatedChoices"]
 
 KINDS = ("tabular", "features")
 
@@ -112,6 +112,8 @@ class NoisyMDP(Exportable):
         ``deviation`` and ``correlation``; kappa is the squared scale of half-t standard deviations.
     subject_features, subject_feature_names : (subject, feature) numbers, or columns by name, that move means:
         ``slope (subject_feature, parameter)`` per unit, loc_kappa the prior variance per standard deviation.
+    subject_labels : subjects of the rows of `subject_features`, in the order of ``metadata.subject_names``; those of
+        the index of a table where None. Decisions with other subjects are refused.
 
     Raises
     ------
@@ -144,6 +146,7 @@ class NoisyMDP(Exportable):
     correlated: bool = static_field(default=False)
     subject_features: Any = None
     subject_feature_names: tuple[str, ...] | None = static_field(default=None)
+    subject_labels: tuple[str, ...] | None = static_field(default=None)
     flat: bool = static_field(default=False, init=False)
     rewards: str = static_field(default="none", init=False)
 
@@ -485,17 +488,3 @@ def _drawn(model: NoisyMDP, key: Array, given: dict[str, Any], problem: ChoicePr
     with block():
         sites = trace(seed(substitute(model, data=given), key)).get_trace(problem, condition=False)
     return {name: site["value"] for name, site in sites.items() if site["type"] != "plate"}
-
-
-def Probit(kappa: Any = 25.0, **fields: Any) -> NoisyMDP:
-    """A :class:`NoisyMDP` of kind ``"features"`` with normal noise: the multinomial probit; other fields by name."""
-    return NoisyMDP(kappa, "features", **fields)
-
-
-def Logit(kappa: Any = 25.0, **fields: Any) -> NoisyMDP:
-    """A :class:`NoisyMDP` of kind ``"features"`` with Gumbel noise: the conditional logit; other fields by name."""
-    if "noise" in fields:
-        raise TypeError(
-            "a Logit has Gumbel noise: leave noise out, or give NoisyMDP(kind='features', noise=...)"
-        )
-    return NoisyMDP(kappa, "features", noise="gumbel", **fields)

@@ -287,7 +287,7 @@ def winner_mode(gaps: Array, others: Array) -> tuple[Array, Array]:
     return x, slopes(x)[1]
 
 
-def total(x: Array) -> Array:
+def total(x: Any) -> Array:
     """Sum over the first axis."""
     return sum(x[1:], x[0]) if len(x) <= UNROLL_AT_MOST else jnp.sum(x, axis=0)
 

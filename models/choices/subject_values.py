@@ -93,8 +93,12 @@ def read_population(model: Any, rewards: str) -> dict[str, Any]:
     """The fields of a model that say how subjects differ, once they are valid: `random` as pairs of names and laws."""
     require_flag("correlated", model.correlated)
     random, features, names = _read_random(model.random), model.subject_features, None
+    labels = model.subject_labels
     if features is not None:
+        labels = labels or labels_of(features)
         features, names = _read_subject_features(features, model.subject_feature_names)
+        if labels is not None and len(labels) != len(features):
+            raise ValueError(f"subject_labels has {len(labels)} labels for {len(features)} subjects")
     has_prior = isinstance(model.kappa, dist.Distribution)
     if model.correlated and (
         has_prior or model.kind == "tabular" or rewards == "own" or is_flat(model.kappa)
@@ -110,7 +114,16 @@ def read_population(model: Any, rewards: str) -> dict[str, Any]:
             f"kappa is {model.kappa!r}, the variance of the logarithm of a log-normal coefficient: pass a prior, such "
             "as HalfNormal(1.0), or correlated=True"
         )
-    return {"random": random, "subject_features": features, "subject_feature_names": names}
+    found = {"random": random, "subject_features": features, "subject_feature_names": names}
+    return found | {"subject_labels": None if labels is None else tuple(map(str, labels))}
+
+
+def labels_of(table: Any) -> tuple[str, ...] | None:
+    """Subjects by the index of a pandas table; None where it only counts rows, and for what has none."""
+    index = getattr(table, "index", None)
+    if not hasattr(table, "iloc") or list(index) == [*range(len(index))]:
+        return None
+    return tuple(map(str, index))
 
 
 def _read_random(random: Any) -> tuple[tuple[str, str], ...] | None:
@@ -305,6 +318,13 @@ def require_subjects(model: Any, data: Any) -> None:
         raise ValueError("random names no feature: name those that differ among subjects, or drop subject")
     if model.subject_features is not None and len(model.subject_features) < data.num_subjects:
         require_rows(model, data)  # held-out decisions may lack some subjects
+    rows, names = model.subject_labels, data.metadata.subject_names
+    if rows is not None and names is not None and rows[: len(names)] != names[: len(rows)]:
+        at = next(i for i, (row, name) in enumerate(zip(rows, names, strict=False)) if row != name)
+        raise ValueError(
+            f"subject_features has {rows[at]!r} in row {at}, where the decisions have subject {names[at]!r}: bring the "
+            "rows into the order of metadata.subject_names, such as table.loc[list(data.metadata.subject_names)]"
+        )
 
 
 def require_rows(model: Any, data: Any) -> None:

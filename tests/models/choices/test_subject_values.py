@@ -153,3 +153,16 @@ def test_a_column_of_a_table_is_a_feature_of_subjects():
     model = Probit(subject_features=pandas.Series(AGES, ["ann", "ben", "cleo"], name="age"))
     assert model.subject_feature_names == ("age",)
     np.testing.assert_array_equal(model.subject_features, AGES[:, None])
+
+
+def test_rows_of_a_table_belong_to_the_subjects_of_its_index():
+    data = decisions_of_people()
+    ages = pandas.Series(AGES, index=["ann", "ben", "cleo"], name="age")
+    model = Probit(1.0, correlated=True, subject_features=ages)
+    assert dataclasses.replace(model, correlated=True).subject_labels == ("ann", "ben", "cleo")
+    model.check(data)
+    with pytest.raises(ValueError, match="subject_features has 'cleo' in row 0"):
+        Probit(1.0, correlated=True, subject_features=ages[::-1]).check(data)
+    Probit(1.0, correlated=True, subject_features=ages[::-1].reset_index(drop=True)).check(data)
+    with pytest.raises(ValueError, match="subject_labels has 2 labels for 3 subjects"):
+        Probit(1.0, subject_features=ages, subject_labels=("ann", "ben"))
