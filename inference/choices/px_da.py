@@ -36,7 +36,7 @@ from ethogram.inference.choices.weighted_sweep import sweep_lapses, sweep_studen
 from ethogram.models.arguments import is_concrete, require, require_key, require_one_of
 from ethogram.models.choices.checks import namespace
 from ethogram.models.choices.choice_problem import ChoiceProblem, padded_count
-from ethogram.models.choices.decisions import Decisions, HostOrDevice
+from ethogram.models.choices.decisions import HostOrDevice
 from ethogram.models.choices.noisy_mdp import NoisyMDP
 from ethogram.models.memory_bound import require_room
 
@@ -373,7 +373,7 @@ class PXDA(MCMCKernel):
         return {**self.__dict__, "_sample_fn": None}
 
 
-def _data_of(model_args: tuple, model_kwargs: dict[str, Any]) -> Decisions:
+def _data_of(model_args: tuple, model_kwargs: dict[str, Any]) -> Any:
     if model_args:
         return model_args[0]
     if "data" in model_kwargs:

@@ -57,7 +57,7 @@ class ChoiceNoise(abc.ABC):
         """The noise where these options (...) are chosen, and gaps are to the others in their order."""
         return self
 
-    def placed(self, gaps: Array, others: Array, num_nodes: int) -> Any:
+    def placed(self, gaps: Any, others: Any, num_nodes: int) -> Any:
         """What `on_nodes` needs of a place near the gaps that it is called with."""
         return num_nodes
 

@@ -100,7 +100,7 @@ class LapseNoise(ChoiceNoise):
         known = "" if isinstance(self.lapse, Distribution) else f" of probability {float(self.lapse):.3g}"
         return f"{self.base.in_words()}, and lapses{known}"
 
-    def placed(self, gaps: Array, others: Array, num_nodes: int) -> Any:
+    def placed(self, gaps: Any, others: Any, num_nodes: int) -> Any:
         """What the noise without lapses needs."""
         return self.base.placed(gaps, others, num_nodes)
 

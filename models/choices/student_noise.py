@@ -68,7 +68,7 @@ class StudentNoise(ChoiceNoise):
         each = lax.map(at, self._scales(_distance(lax.stop_gradient(gaps), others), rule))
         return jnp.where(jnp.any(others, axis=0), logsumexp(each, axis=0), 0)
 
-    def placed(self, gaps: Array, others: Array, num_nodes: int) -> Any:
+    def placed(self, gaps: Any, others: Any, num_nodes: int) -> Any:
         """Nodes of the scale, and at each those of the normal noise."""
         scales = self._scales(_distance(gaps, others), _rule(num_nodes))
         inside = lax.map(

@@ -120,10 +120,9 @@ def read_population(model: Any, rewards: str) -> dict[str, Any]:
 
 def labels_of(table: Any) -> tuple[str, ...] | None:
     """Subjects by the index of a pandas table; None where it only counts rows, and for what has none."""
-    index = getattr(table, "index", None)
-    if not hasattr(table, "iloc") or list(index) == [*range(len(index))]:
+    if not hasattr(table, "iloc") or [*table.index] == [*range(len(table.index))]:
         return None
-    return tuple(map(str, index))
+    return tuple(map(str, table.index))
 
 
 def _read_random(random: Any) -> tuple[tuple[str, str], ...] | None:
@@ -222,7 +221,7 @@ def subject_values(model: Any, data: Any) -> SubjectValues:
     return SubjectValues(random, signs, owner, "theta" if plain else "theta_normal")
 
 
-def sample_subjects(model: Any, problem: Any, kappa: Any) -> Array:
+def sample_subjects(model: Any, problem: Any, kappa: Any) -> Any:
     """The sites of the population and of subjects in a numpyro model; theta (subject, parameter) comes back."""
     data, unit = problem.data, problem.unit
     require_rows(model, data)

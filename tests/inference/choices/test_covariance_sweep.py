@@ -117,7 +117,7 @@ def test_a_fit_by_px_da_is_summarised_predicted_and_exported():
     assert posterior["noise_covariance"].sel(alternative="air", beside="bus").shape == (4, 100)
     drawn = model.simulate(jax.random.key(1), data, {"v": np.ones(2), "noise_covariance": np.eye(2)})
     assert drawn.data.choice.shape == (10,)
-    with pytest.raises(ValueError, match="pass a positive definite matrix"):
+    with pytest.raises(ValueError, match="pass a symmetric, positive definite matrix"):
         model.simulate(jax.random.key(1), data, {"v": np.ones(2), "noise_covariance": -np.eye(2)})
     with pytest.raises(ValueError, match=r"parameters\['lapse'\] is 1.5: pass a number in \[0, 1\]"):
         lapsing = ethogram.Probit(4.0, lapse=Beta(1, 9))

@@ -17,7 +17,7 @@ from ethogram.inference.choices import (
     wtp_space,
 )
 from ethogram.models.choices.decisions import Decisions
-from ethogram.models.choices.noisy_mdp import Logit, Probit
+from ethogram.models.choices.logit_probit import Logit, Probit
 from ethogram.models.data.metadata import Metadata
 
 MODEL = Logit(9.0)
