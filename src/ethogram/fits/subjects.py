@@ -24,6 +24,8 @@ def subjects(fit: Any, probability: float) -> Any:
 
     require_number("probability", probability, above=0, below=1)
     sites = flat_draws(fit.draws().sites) if fit.has_draws else {}
+    if "theta" in sites:
+        raise TypeError('values of subjects of a choice model are in fit.summary() and fit.plot("shrinkage")')
     if "subject_log_odds" not in sites:
         raise TypeError(
             "subjects of this fit do not vary: give RoleHMM(..., transition=ethogram.Covariates(vary='subject')) and "
