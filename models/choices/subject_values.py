@@ -152,7 +152,7 @@ def _read_subject_features(given: Any, names: Any) -> tuple[np.ndarray, tuple[st
         shapes = {each.shape for each in columns.values()}
         if len(shapes) != 1 or len(next(iter(shapes))) != 1:
             raise ValueError(
-                f"subject_features has columns of shapes {sorted(shapes)}: pass one number a subject in each"
+                f"subject_features has columns of shapes {sorted(shapes)}: pass one number per subject in each"
             )
         given = np.stack([*columns.values()], axis=-1)
     (found,) = read_reals(subject_features=given)

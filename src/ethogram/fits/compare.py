@@ -222,7 +222,6 @@ def _paper_table(compared: Comparison) -> Any:
             cells[short, "sd"] = f"({row['sd']:.{decimals}f})"
     rows = list(dict.fromkeys(row for cells in columns.values() for row in cells))
     score = compared.scores.columns[0]
-    score = compared.scores.columns[0]
     for name, fit in compared.fits.items():
         if hasattr(fit.data, "legal") and fit.has_draws:
             found = summarize_choices(fit.model, fit.result.sites, fit.data)
