@@ -36,6 +36,7 @@ from ethogram.inference.choices.weighted_sweep import sweep_lapses, sweep_studen
 from ethogram.models.arguments import is_concrete, require, require_key, require_one_of
 from ethogram.models.choices.checks import namespace
 from ethogram.models.choices.choice_problem import ChoiceProblem, padded_count
+from ethogram.models.choices.covariance_noise import independent_covariance
 from ethogram.models.choices.decisions import HostOrDevice
 from ethogram.models.choices.noisy_mdp import NoisyMDP
 from ethogram.models.memory_bound import require_room
@@ -178,7 +179,6 @@ class PXDA(MCMCKernel):
                 "the posterior precision of theta is numerically singular: features are nearly collinear, or of very "
                 "different scales; rescale them, or use double precision"
             )
-        self._sample_fn = self._one_sweep
         return jax.device_put(state)
 
     def first_state(self, rng_key: Any, checked: ChoiceProblem, init_params: Any = None) -> PXDAState:
@@ -194,16 +194,12 @@ class PXDA(MCMCKernel):
         num_chains = 1 if single else rng_key.shape[0]
         chains = () if single else (num_chains,)
         dtype = problem.design.dtype
-        covariance: dict[str, Any] = {}
+        own: dict[str, Any] = {}
         if "lapse" in self._values.needed_sites():
-            covariance = {"lapse": np.full(chains, 0.05, dtype)}
+            own["lapse"] = np.full(chains, 0.05, dtype)
         if self._values.noise == "covariance":
-            size = len(problem.design)
-            covariance = {
-                "noise_covariance": np.broadcast_to((np.eye(size) + 1) / 2, (*chains, size, size)).astype(
-                    dtype
-                )
-            }
+            first = independent_covariance(len(problem.design)).astype(dtype) / 2  # of trace p
+            own["noise_covariance"] = np.broadcast_to(first, (*chains, *first.shape))
         subjects = () if data.subject is None else (data.num_subjects,)
         theta: Any = np.zeros((*chains, *subjects, sum(self._values.sizes(data))), dtype)
         if init_params is not None:
@@ -224,7 +220,7 @@ class PXDA(MCMCKernel):
         ones = np.ones((*chains, *subjects), dtype)
         started: Any = (
             np.zeros(chains, np.int32),
-            {"theta": theta, **covariance},
+            {"theta": theta, **own},
             ones,
             rng_key,
             latents,

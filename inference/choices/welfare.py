@@ -16,6 +16,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+from jax.scipy.special import logsumexp
 from jaxtyping import Float
 
 from ethogram.inference.choices.effects import (
@@ -247,6 +248,4 @@ def _surplus(parameters, model, problem, weight, number):
     utilities = jnp.where(data.legal, model.utilities(theta, problem), -jnp.inf)
     paid = model.parts(theta, data)["v"][..., number] * (1 if model.beta is None else model.beta)
     paid = paid if data.subject is None else paid[jnp.asarray(data.subject)]
-    top = jnp.max(utilities, axis=-1)
-    sums = top + jnp.log(jnp.sum(jnp.exp(utilities - top[:, None]), axis=-1))
-    return -(weight @ (sums / paid))
+    return -(weight @ (logsumexp(utilities, axis=-1) / paid))

@@ -150,11 +150,10 @@ def read_wide(
             f"features have {widths} options: list one column, or None, an option for every feature"
         )
     width = next(iter(widths.values()))
-    terms = None
-    if formula is not None or read_metadata(metadata).formula is not None:
+    metadata, terms = read_metadata(metadata), None
+    if formula is not None or metadata.formula is not None:
         terms = read_formula(formula, None, metadata)
-    metadata = read_metadata(metadata)
-    if terms is None:
+    else:
         metadata = _with_names(metadata, feature_names=list(map(str, features)))
     if metadata.action_names is not None and len(metadata.action_names) != width:
         raise ValueError(

@@ -177,3 +177,18 @@ def test_climbs_of_angles_start_at_their_directions():
     fit = ethogram.fit(jax.random.key(0), model, data, **SETTINGS)
     assert np.isfinite(fit.result.restart_heights).all()
     assert abs(fit.result.sites["weight"].mean() - 0.5) < 0.15
+
+
+@pytest.mark.slow
+def test_slopes_on_a_logarithmic_scale_are_factors_of_the_mean():
+    rng = np.random.default_rng(4)
+    x = rng.normal(size=(2, 60))
+    counts = rng.poisson(np.exp(1 + 0.5 * x + np.tile(np.repeat([0.0, 2.0], 10), 6).reshape(2, 60)))
+    data = ethogram.Trajectories.from_list(list(counts[..., None].astype(float)), covariates={"x": list(x)})
+    model = ethogram.RoleHMM(2, ethogram.RegressionEmission(ethogram.PoissonEmission(), "x"))
+    fit = ethogram.fit(jax.random.key(0), model, data, **SETTINGS)
+    row = fit.effects(0.8).loc[("emission", "0", "0", "x")]
+    draws = fit.result.sites["weight"][0, :, 0, 0, 0].astype(float)
+    assert row["mean_ratio"] == pytest.approx(np.exp(draws.mean()), rel=1e-5)
+    assert row["mean_ratio_upper"] == pytest.approx(np.exp(np.quantile(draws, 0.9)), rel=1e-5)
+    assert np.isnan(row["odds_ratio"]) and 1.3 < row["mean_ratio"] < 2.1  # exp(0.5) is 1.65
