@@ -5,8 +5,11 @@ Decisions between three options with three standard normal features, of values 1
 
 - `lapse`: choices by normal noise, 10 % of them at random; share of data sets whose posterior of the lapse probability
   (prior Beta(1, 9)) holds .1 within 2 standard deviations of its mean.
+- `nu`: the same of degrees of freedom 2 in Student noise, under a normal prior truncated to numbers above 1, by PX-DA.
+- `lapse`, of "tetris": the same in recorded games of Tetris, played in a hurry: every tenth placement is at random
+  among the legal ones, and every tenth piece falls before there is an action.
 - `error`: of choices in each noise, the share that is not of the option with the largest planted utility, less what the
-  probabilities of the noise expect, in standard errors.
+  probabilities of the noise expect, in standard errors, over all data sets.
 - `travellers`: maxima of the likelihood of Greene's 210 travellers between four modes (statsmodels), with six
   coefficients, beside those by other programs and quadratures; of a covariance also the value by GHK on 2^14 points at
   the maximum. With lapses there is no maximum, and the fit has to say so. The textbook's -196.92 of a covariance, by
@@ -22,15 +25,18 @@ import argparse
 import dataclasses
 import time
 import warnings
+from functools import partial
 from typing import Any
 
 import arviz
 import jax
 import numpy as np
-from numpyro.distributions import Beta
+from numpyro.distributions import Beta, TruncatedNormal
 
 import ethogram
 from benchmarks import report
+from ethogram.domains import tetris
+from ethogram.domains.tetris.records import COLUMNS, board_text
 from ethogram.inference.choices import choice_error, find_choice_mode, noise_floor
 from ethogram.inference.choices.laplace import laplace_choices
 from ethogram.models.choices.orthants import simulated_orthant
@@ -38,6 +44,8 @@ from ethogram.models.choices.orthants import simulated_orthant
 __all__ = ["measure", "planted"]
 
 VALUES = np.array([1.0, -0.1, -1.2])
+PLAYER = np.array([-0.5, -1.5, -0.1])
+LAPSE = 0.1
 MODELS = {
     "normal": ethogram.Probit(4.0),
     "gumbel": ethogram.Logit(4.0),
@@ -57,7 +65,7 @@ def planted(name: str, num_decisions: int, seed: int) -> ethogram.Decisions:
     """Choices with this noise, 10 % of them at random where it has lapses."""
     x = np.random.default_rng([seed, num_decisions]).normal(size=(num_decisions, 3, len(VALUES)))
     offered = ethogram.Decisions(x, np.ones(x.shape[:2], bool), np.zeros(num_decisions, int))
-    values = {"v": VALUES} | ({"lapse": 0.1} if name == "lapses" else {})
+    values = {"v": VALUES} | ({"lapse": LAPSE} if name == "lapses" else {})
     return MODELS[name].simulate(jax.random.key(seed), offered, values).data
 
 
@@ -68,24 +76,68 @@ def fitted(name: str, data: ethogram.Decisions, seed: int) -> Any:
         return ethogram.fit(jax.random.key(seed), MODELS[name], data, "laplace")
 
 
-def lapses(count: int, num_decisions: int, seed: int) -> list[report.Row]:
+def lapses(where: str, count: int, num_decisions: int, seed: int) -> list[report.Row]:
+    made = {"planted": partial(planted, "lapses"), "tetris": hurried}[where]
     found = [
-        fitted("lapses", planted("lapses", num_decisions, at), at).result.sites["lapse"]
+        fitted("lapses", made(num_decisions, at), at).result.sites["lapse"]
         for at in range(seed, seed + count)
     ]
-    z = np.array([(draws.mean() - 0.1) / draws.std() for draws in found])
+    z = np.array([(draws.mean() - LAPSE) / draws.std() for draws in found])
     share = float((np.abs(z) < 2).mean())
-    row = {"row": "lapse", "noise": "lapses", "against": "within 2 sd of .1", "sets": count}
+    row = {"row": "lapse", "noise": f"lapses, {where}", "against": "within 2 sd of .1", "sets": count}
     return [row | {"found": share, "target": 0.95, "reached": share >= 0.95 - 1e-9, "z": z.tolist()}]
 
 
-def error_made(name: str, num_decisions: int, seed: int) -> report.Row:
-    data, model = planted(name, num_decisions, seed), MODELS[name]
-    known = dataclasses.replace(model, lapse=0.1) if name == "lapses" else model
-    utilities = data.features @ VALUES
-    expected, made = noise_floor(utilities, data, known), choice_error(utilities.argmax(1), data)
-    z = (made - expected) / np.sqrt(expected * (1 - expected) / num_decisions)
-    row = {"row": "error", "noise": name, "against": f"{made:.3f}, expected {expected:.3f}", "sets": 1}
+def degrees(count: int, num_decisions: int, num_samples: int, seed: int) -> list[report.Row]:
+    model = ethogram.Probit(4.0, noise="student", nu=TruncatedNormal(4.0, 8.0, low=1.0))
+    settings = {"num_warmup": num_samples // 2, "num_samples": num_samples, "progress_bar": False}
+    z = []
+    for at in range(seed, seed + count):
+        data = planted("student, nu 2", num_decisions, at)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            draws = ethogram.fit(jax.random.key(at), model, data, "px-da", **settings).result.sites["nu"]
+        z.append(float((draws.mean() - 2) / draws.std()))
+    share = float((np.abs(z) < 2).mean())
+    row = {"row": "nu", "noise": "student", "against": "within 2 sd of 2", "sets": count, "found": share}
+    return [row | {"target": 0.95, "reached": share >= 0.95 - 1e-9, "z": z}]
+
+
+def hurried(num_moves: int, seed: int) -> ethogram.Decisions:
+    """Decisions of recorded games, as `ethogram play tetris` writes them."""
+    rng, game, board = np.random.default_rng(seed), 0, np.zeros((20, 10), bool)
+    rows: list[tuple[str, ...]] = []
+    while len(rows) < num_moves:
+        piece = int(rng.integers(len(tetris.PIECES)))
+        found = jax.tree.map(np.asarray, tetris.outcomes(board, piece))
+        slots = np.flatnonzero(found.legal)
+        if board[0].any() or not len(slots):
+            game, board = game + 1, np.zeros_like(board)
+            continue
+        utilities = found.features[slots] @ PLAYER + rng.normal(size=len(slots))
+        late, lapsed = rng.random(2) < LAPSE
+        slot = rng.choice(slots) if late or lapsed else slots[utilities.argmax()]
+        table = tetris.placements()
+        placed = f"{table.rotation[piece, slot]},{table.column[piece, slot]}"
+        moves = ("", placed) if late else (placed, "")
+        rows.append((str(game), board_text(board), list(tetris.PIECES)[piece], *moves))
+        board = found.boards[slot]
+    games = tetris.load_games(dict(zip(COLUMNS, zip(*rows, strict=True), strict=True)))
+    if games.disagreeing:
+        raise AssertionError(f"rows {games.disagreeing} disagree with the rules")
+    return games.play.decisions
+
+
+def error_made(name: str, count: int, num_decisions: int, seed: int) -> report.Row:
+    model, each = MODELS[name], []
+    known = dataclasses.replace(model, lapse=LAPSE) if name == "lapses" else model
+    for at in range(seed, seed + count):
+        data = planted(name, num_decisions, at)
+        utilities = data.features @ VALUES
+        each.append((choice_error(utilities.argmax(1), data), noise_floor(utilities, data, known)))
+    made, expected = np.mean(each, axis=0)
+    z = (made - expected) / np.sqrt(expected * (1 - expected) / num_decisions / count)
+    row = {"row": "error", "noise": name, "against": f"{made:.4f}, expected {expected:.4f}", "sets": count}
     return row | {"found": float(z), "target": 2.0, "reached": bool(abs(z) < 2)}
 
 
@@ -204,8 +256,10 @@ def samplers(data: ethogram.Decisions, num_samples: int, seed: int) -> list[repo
 
 def measure(settings: argparse.Namespace) -> list[report.Row]:
     quick, seed = settings.quick, settings.seed
-    rows = lapses(2, 500, seed) if quick else lapses(20, 2000, seed)
-    rows += [error_made(name, 2000 if quick else 20_000, seed) for name in MODELS]
+    rows = lapses("planted", *((2, 500) if quick else (20, 2000)), seed)
+    rows += lapses("tetris", *((1, 300) if quick else (20, 500)), seed)
+    rows += degrees(*((1, 300, 200) if quick else (20, 1000, 2000)), seed)
+    rows += [error_made(name, *((1, 2000) if quick else (10, 20_000)), seed) for name in MODELS]
     data = travellers()
     rows += [*maxima(data), *samplers(data, 50 if quick else 500, seed)]
     for pair, target in PAIRS.items():

@@ -6,7 +6,7 @@
 - ``piece``: a letter of `PIECES`.
 - ``action``: ``rotation,column``, quarter turns counter-clockwise (0 to 3) and the leftmost column of the turned piece,
   from 0. In a CSV file it is quoted, or has a blank in place of the comma. It is empty where time ran out: the piece
-  then fell straight, without a decision.
+  then fell straight, without a decision; or the piece came to rest where no straight fall ends.
 - ``drop``: placement of a piece without an action, in the same format, if known; the column is optional.
 
 Two moves on a small board, the second without a decision::
@@ -59,8 +59,8 @@ class Games(NamedTuple):
     play : rows with an action, in order; games are numbered from 0 in the order of their first rows.
     skipped : number of rows without an action.
     disagreeing : indices of rows whose board does not follow from the previous row of the game, or on which the game
-        was already over. Where the previous placement is unknown, the board is compared with all possible ones; the
-        first row of a game is not compared.
+        was already over. Where the previous placement is unknown, the board is compared with all places that the piece
+        can rest in, those under an overhang (a tuck) too; the first row of a game is not compared.
     table : columns of text, of all rows, for :func:`write_games`.
     """
 
@@ -101,6 +101,8 @@ def load_games(table: Any, *, features: str = "basic", dedupe: bool = True) -> G
     after = _next_rows(game)
     legal, values, same = _replay(boards, pieces, after, features, dedupe)
     agrees = np.where(slots >= 0, same[np.arange(len(slots)), slots], same.any(axis=1))
+    for row in np.flatnonzero(~agrees & (slots < 0) & (after >= 0)):
+        agrees[row] = _rests(boards[row], pieces[row], boards[after[row]])
     disagrees = np.any(boards[:, 0], axis=1)
     disagrees[after[after >= 0]] |= ~agrees[after >= 0]
     metadata = Metadata(name="Tetris", feature_names=FEATURES[features](boards.shape[2]))
@@ -314,6 +316,23 @@ def _replay(
         found = _compare(boards[at], pieces[at], following, features=features, dedupe=dedupe)
         parts.append([np.asarray(each)[: len(after) - first] for each in found])
     return [np.concatenate(each) for each in zip(*parts, strict=True)]
+
+
+def _rests(board: np.ndarray, piece: int, following: np.ndarray) -> bool:
+    """Whether the piece can rest somewhere on the board, at any height, with this board to follow."""
+    table, rows = placements(board.shape[1]), len(board)
+    below = np.concatenate([board, np.ones_like(board[:1])])  # the floor
+    for cells in table.cells[piece][table.exists[piece]]:
+        for drop in range(rows - cells[:, 0].max()):
+            at, column = cells[:, 0] + drop, cells[:, 1]
+            if board[at, column].any() or not below[at + 1, column].any():
+                continue
+            placed = board.copy()
+            placed[at, column] = True
+            kept = placed[~placed.all(axis=1)]
+            if np.array_equal(np.pad(kept, ((rows - len(kept), 0), (0, 0))), following):
+                return True
+    return False
 
 
 @functools.partial(jax.jit, static_argnames=("features", "dedupe"))

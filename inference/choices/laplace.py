@@ -111,8 +111,8 @@ def laplace_choices(
     Raises
     ------
     ValueError
-        kappa and the lapse probability both have priors, the noise is a covariance, or the model says how subjects
-        differ.
+        nu, or kappa and the lapse probability both, have priors, the noise is a covariance, or the model says how
+        subjects differ.
     """
     if reason := refusal(model):
         raise ValueError(f'{reason}; use method="nuts"')
@@ -192,6 +192,8 @@ def laplace_choices(
 
 def refusal(model: NoisyMDP) -> str:
     """Why this approximation does not take a model; empty where it does."""
+    if isinstance(model.nu, dist.Distribution):
+        return "nu has a prior, and Laplace's approximation takes a number"
     if isinstance(model.kappa, dist.Distribution) and "lapse" in model.needed_sites():
         return "kappa and lapse both have priors, and Laplace's approximation takes one of them"
     if model.noise == "covariance":

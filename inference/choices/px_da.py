@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
-from numpyro.distributions import Distribution
+from numpyro.distributions import Distribution, biject_to
 from numpyro.handlers import block, seed, substitute, trace
 from numpyro.infer.mcmc import MCMCKernel
 from numpyro.util import is_prng_key
@@ -195,8 +195,10 @@ class PXDA(MCMCKernel):
         chains = () if single else (num_chains,)
         dtype = problem.design.dtype
         own: dict[str, Any] = {}
-        if "lapse" in self._values.needed_sites():
+        if isinstance(self._values.lapse, Distribution):
             own["lapse"] = np.full(chains, 0.05, dtype)
+        if isinstance(self._values.nu, Distribution):
+            own["nu"] = np.full(chains, biject_to(self._values.nu.support)(0.0), dtype)
         if self._values.noise == "covariance":
             first = independent_covariance(len(problem.design)).astype(dtype) / 2  # of trace p
             own["noise_covariance"] = np.broadcast_to(first, (*chains, *first.shape))
@@ -328,8 +330,11 @@ class PXDA(MCMCKernel):
             theta, latents, scale = found[:3]
             rest = {name: found[3] for name in rest}
         elif self._values.noise == "student":
-            moved = state.problem, theta, state.latents, self.move, self.winner, self._values.nu
-            theta, latents, scale = sweep_student(key_sweep, *moved)
+            nu, prior = (rest["nu"], self._values.nu) if rest else (self._values.nu, None)
+            moved = state.problem, theta, state.latents, self.move, self.winner
+            *drawn, nu = sweep_student(key_sweep, *moved, nu, prior)
+            theta, latents, scale = drawn
+            rest = {name: nu for name in rest}
         else:
             theta, latents, scale = self._sweep(key_sweep, state.problem, theta, state.latents)
 

@@ -91,10 +91,11 @@ def find_choice_mode(model: NoisyMDP, data: Decisions | ChoiceProblem) -> Mode:
     if (
         isinstance(model.kappa, dist.Distribution)
         or data.subject is not None
-        or "lapse" in model.needed_sites()
+        or isinstance(model.lapse, dist.Distribution)
+        or isinstance(model.nu, dist.Distribution)
     ):
         raise ValueError(
-            "the posterior mode is implemented for theta alone: pass numbers for kappa and lapse, and drop subject "
+            "the posterior mode is implemented for theta alone: pass numbers for kappa, nu and lapse, and drop subject "
             "from the decisions"
         )
     if not is_concrete(data.features, data.legal, data.choice):

@@ -3,8 +3,9 @@ r"""Sweeps of data augmentation where decisions have weights: Student noise, and
 Given the scale :math:`\lambda_t` of a decision in Student noise, :math:`\sqrt{\lambda_t} w_t` are the latent utilities
 of a probit with the rows of its design multiplied by :math:`\sqrt{\lambda_t}`. Scales are drawn between values and
 latent utilities, :math:`\lambda_t \sim \Gamma((\nu + M_t)/2, (\nu + \sum_j e_{tj}^2)/2)` with M legal options and
-errors e. Decisions that lapse have weight zero: they leave the sums, and the shape of the scale of the expansion. As
-lapses are drawn with the latent utilities integrated out, these are then drawn exactly.
+errors e; before them, where nu has a prior, nu given the errors alone, which are multivariate t. Decisions that lapse
+have weight zero: they leave the sums, and the shape of the scale of the expansion. As lapses are drawn with the latent
+utilities integrated out, these are then drawn exactly.
 """
 
 from __future__ import annotations
@@ -15,24 +16,38 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 from jax.scipy.linalg import cholesky
+from jax.scipy.special import betaln
 
 from ethogram.inference.choices.gibbs_sweep import Move, ProbitProblem, draw_parameters, fitted
 from ethogram.inference.choices.latent_utilities import draw_latents
+from ethogram.inference.choices.slice_draw import slice_draw
 from ethogram.models.choices.probit_choice import NODES, log_probability
 
-__all__ = ["draw_scales", "draw_weighted", "sweep_lapses", "sweep_student"]
+__all__ = ["draw_degrees", "draw_scales", "draw_weighted", "sweep_lapses", "sweep_student"]
 
 
 def sweep_student(
-    key: Array, problem: ProbitProblem, theta: Array, latents: Array, move: Move, winner: str, nu: Any
-) -> tuple[Array, Array, Array]:
-    """Theta (parameter, chain), latents (option, decision, chain) and scales (chain,) after a sweep."""
-    key_scale, key_latents, key_rest = jax.random.split(key, 3)
+    key: Array,
+    problem: ProbitProblem,
+    theta: Array,
+    latents: Array,
+    move: Move,
+    winner: str,
+    nu: Any,
+    prior: Any = None,
+) -> tuple[Array, Array, Array, Any]:
+    """Theta (parameter, chain), latents (option, decision, chain) and scales (chain,) after a sweep, and nu.
+
+    Nu (chain,) is drawn where it has a prior.
+    """
+    key_scale, key_latents, key_rest, key_nu = jax.random.split(key, 4)
+    if prior is not None:
+        nu = draw_degrees(key_nu, problem, theta, latents, nu, prior)
     root = jnp.sqrt(draw_scales(key_scale, problem, theta, latents, nu))
     mean = jnp.reshape(fitted(problem, theta), latents.shape)
     drawn = draw_latents(key_latents, root * mean, problem.legal, root * latents, winner)
     theta, latents, scale = draw_weighted(key_rest, problem, drawn, root, move)
-    return theta, latents / root, scale
+    return theta, latents / root, scale, nu
 
 
 def sweep_lapses(
@@ -58,10 +73,35 @@ def sweep_lapses(
 
 def draw_scales(key: Array, problem: ProbitProblem, theta: Array, latents: Array, nu: Any) -> Array:
     """Scales (decision, chain) of Student noise given values and latent utilities."""
-    mean = jnp.reshape(fitted(problem, theta), latents.shape)
-    squares = jnp.sum(jnp.where(problem.legal, latents - mean, 0) ** 2, axis=0)
+    squares = _squares(problem, theta, latents)
     shape = jnp.broadcast_to((nu + problem.counts) / 2, squares.shape).astype(latents.dtype)
     return jax.random.gamma(key, shape, dtype=latents.dtype) / ((nu + squares) / 2)
+
+
+def draw_degrees(
+    key: Array, problem: ProbitProblem, theta: Array, latents: Array, nu: Array, prior: Any
+) -> Array:
+    """Next degrees of freedom (chain,) given values and latent utilities, with the scales summed out."""
+    squares, counts = _squares(problem, theta, latents), problem.counts
+    half = jnp.maximum(counts, 1) / 2
+
+    def log_density(x):
+        degrees = jnp.exp(x)
+        inside = prior.support(degrees)
+        degrees = jnp.where(inside, degrees, nu)
+        # In place of a difference of log gammas, which rounding would spoil where nu is large.
+        each = -betaln(degrees / 2, half) - half * jnp.log(degrees)
+        each = each - (degrees / 2 + half) * jnp.log1p(squares / degrees)
+        total = jnp.sum(jnp.where(counts > 0, each, 0), axis=0)
+        return jnp.where(inside, prior.log_prob(degrees) + x + total, -jnp.inf)
+
+    return jnp.exp(slice_draw(key, log_density, jnp.log(nu)))
+
+
+def _squares(problem: ProbitProblem, theta: Array, latents: Array) -> Array:
+    """Sums of squared errors (decision, chain)."""
+    mean = jnp.reshape(fitted(problem, theta), latents.shape)
+    return jnp.sum(jnp.where(problem.legal, latents - mean, 0) ** 2, axis=0)
 
 
 def draw_weighted(

@@ -30,7 +30,7 @@ from ethogram.inference.choices.effects import (
 from ethogram.inference.choices.predictions import band_ends, draws_of
 from ethogram.inference.choices.summary import Mode
 from ethogram.models.arguments import warn_user
-from ethogram.models.choices.choice_formulas import factor_at
+from ethogram.models.choices.choice_formulas import factor_at, require_factors
 from ethogram.models.choices.decisions import Decisions
 from ethogram.models.choices.noisy_mdp import NoisyMDP
 
@@ -68,7 +68,8 @@ def willingness_to_pay(
     Raises
     ------
     TypeError, ValueError
-        If values are tabular, the features are the same, `at` lacks a covariate, or as for :func:`choice_shares`.
+        If values are tabular, the features are the same, `at` lacks a covariate or has another, or as for
+        :func:`choice_shares`.
 
     Warns
     -----
@@ -77,6 +78,8 @@ def willingness_to_pay(
         (Fieller 1954).
     """
     band_ends(probability)
+    if at is not None:
+        require_factors(data.metadata, at)
     first = {} if feature is None else entering(model, data, feature)
     second = entering(model, data, price)
     if [*first] == [*second]:
@@ -121,8 +124,6 @@ def _derivative(
 ) -> Float[np.ndarray, "draw ..."]:
     """Draws of the derivative of utility by a feature, with its products at covariates."""
     at, total = {} if at is None else at, np.zeros(())
-    if not isinstance(at, Mapping):
-        raise TypeError(f"at is {type(at).__name__}: give values by covariate, such as {{'income': 3.0}}")
     for number, others in products.items():
         weight = 1.0
         for factor in others:
@@ -231,6 +232,11 @@ def consumer_surplus(
         raise ValueError(
             f"before has {before.num_decisions} decisions, after {after.num_decisions}: pass the same ones"
         )
+    for name in ("subject", "weight"):
+        if not np.array_equal(np.asarray(getattr(before, name)), np.asarray(getattr(after, name))):
+            raise ValueError(
+                f"before and after differ in {name}: pass the same decisions, with other features"
+            )
     number = next(iter(products))
     one, two = (by_draw(_surplus, model, draws, each, probability, number) for each in (before, after))
     values = np.asarray(model.parts(np.asarray(draws_of(model, draws, before)), before)["v"], float)[

@@ -84,26 +84,26 @@ def _check_options(features: np.ndarray, legal: np.ndarray, choice: np.ndarray) 
     require_representable("features", np.where(legal[..., None], features, 0))
 
 
-def require_prior(name: str, prior: dist.Distribution, most: float = np.inf) -> None:
-    """Raise ValueError unless a distribution is univariate, on the positive reals up to `most`."""
+def require_prior(name: str, prior: dist.Distribution, most: float = np.inf, least: float = 0.0) -> None:
+    """Raise ValueError unless a distribution is univariate, on the reals from `least` up to `most`."""
     if prior.batch_shape or prior.event_shape:
         raise ValueError(
             f"{name} has a prior with batch shape {prior.batch_shape} and event shape {prior.event_shape}: pass a "
             "univariate distribution"
         )
     support = prior.support
-    least, largest = (getattr(support, f"{end}_bound", None) for end in ("lower", "upper"))
-    fine = least is not None and (largest is not None or np.isinf(most)) and not support.is_discrete
-    if fine and is_concrete(least, largest):
-        fine = bool(np.all(np.asarray(least) >= 0)) and (
+    lowest, largest = (getattr(support, f"{end}_bound", None) for end in ("lower", "upper"))
+    fine = lowest is not None and (largest is not None or np.isinf(most)) and not support.is_discrete
+    if fine and is_concrete(lowest, largest):
+        fine = bool(np.all(np.asarray(lowest) >= least)) and (
             np.isinf(most) or bool(np.all(np.asarray(largest) <= most))
         )
     if not fine:
-        where = (
-            "the positive reals, such as HalfNormal"
-            if np.isinf(most)
-            else f"[0, {most:g}], such as Beta(1, 19)"
-        )
+        where = f"[0, {most:g}], such as Beta(1, 19)"
+        if np.isinf(most):
+            where = "the positive reals, such as HalfNormal"
+        if least > 0:
+            where = f"the reals above {least:g}, such as TruncatedNormal(4.0, 8.0, low={least:g})"
         raise ValueError(f"{name} has a prior with support {support}: pass a distribution on {where}")
 
 

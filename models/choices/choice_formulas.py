@@ -21,17 +21,24 @@ from jaxtyping import Bool, Float, Int
 
 from ethogram.models.arguments import require_number
 from ethogram.models.data.covariates import read_covariates
-from ethogram.models.data.formulas import Terms, model_matrix, put_together, read_terms, taken_apart
+from ethogram.models.data.formulas import (
+    Terms,
+    combined_column,
+    model_matrix,
+    put_together,
+    read_terms,
+    taken_apart,
+)
 from ethogram.models.data.metadata import Metadata, read_metadata
 from ethogram.models.data.padding import Column
 from ethogram.models.printing import short_repr
 
-__all__ = ["ChoiceFormula", "encode_options", "factor_at", "products_of", "read_formula"]
+__all__ = ["ChoiceFormula", "encode_options", "factor_at", "products_of", "read_formula", "require_factors"]
 
+LEVEL = r"(?:C\()?(.+?)\)?\[(?:T\.)?(.*)\]"
+"""The name of a column that is a level of a covariate."""
 LEAST_SPREAD = 1e-8
 """Of a column's differences between options, against its size: less is rounding."""
-COLLINEAR = 1e-6
-"""Share of a column's variance that the others leave, below which it is taken to be a combination of them."""
 
 
 @short_repr
@@ -235,11 +242,9 @@ def _check_columns(text: str, names: list[str], padded: np.ndarray, legal: np.nd
         )
     if len(names) > (legal.sum(1) - 1).sum():
         return  # fewer differences than columns are combinations of any others
-    root = np.abs(np.diagonal(np.linalg.qr(rest / spread, mode="r")))
-    left = root**2 / len(rest) < COLLINEAR
-    if left.any():
+    if (combined := combined_column(rest / spread)) is not None:
         raise ValueError(
-            f"formula {text!r} has the column {names[int(left.argmax())]!r}, which is a combination of those before "
+            f"formula {text!r} has the column {names[combined]!r}, which is a combination of those before "
             "it: leave one out, or the constants of alternatives by writing 0 in the second part"
         )
 
@@ -269,6 +274,19 @@ def products_of(metadata: Metadata, feature: str) -> dict[int, tuple[str, ...]]:
     return found
 
 
+def require_factors(metadata: Metadata, at: Any) -> None:
+    """Raise where `at` is no mapping, or has what enters no feature."""
+    if not isinstance(at, Mapping):
+        raise TypeError(f"at is {type(at).__name__}: give values by covariate, such as {{'income': 3.0}}")
+    factors = {factor for name in metadata.feature_names or () for factor in name.split(":")}
+    known = {found[1] if (found := re.fullmatch(LEVEL, factor)) else factor for factor in factors}
+    for name in at:
+        if name != "option" and name not in factors | known:
+            raise ValueError(
+                f"at has {name!r}, which enters no feature: pass some of {sorted(known)}, or 'option'"
+            )
+
+
 def factor_at(metadata: Metadata, factor: str, at: Mapping[str, Any]) -> float | None:
     """Value of a factor of a formula where covariates, and ``option``, the alternative, are `at`; None if not said."""
     if factor in at:
@@ -278,7 +296,7 @@ def factor_at(metadata: Metadata, factor: str, at: Mapping[str, Any]) -> float |
         raise ValueError(f"at has the option {at['option']!r}: pass one of {names}")
     if factor in names:
         return float(at["option"] == factor) if "option" in at else None
-    found = re.fullmatch(r"(?:C\()?(.+?)\)?\[(?:T\.)?(.*)\]", factor)
+    found = re.fullmatch(LEVEL, factor)
     if found is None or found[1] not in at:
         return None
     known, level = json.loads(metadata.formula or "{}").get("levels", {}).get(found[1], ()), str(at[found[1]])

@@ -26,7 +26,7 @@ NOISES: dict[str, Any] = {
 def make_noise(model: Any, parameters: dict[str, Any] | None) -> ChoiceNoise:
     """The noise of a model, with what has priors at these values, by site, or without a value."""
     known = parameters or {}
-    own = known.get("noise_covariance") if model.noise == "covariance" else model.nu
+    own = known.get("noise_covariance") if model.noise == "covariance" else known.get("nu", model.nu)
     base = NOISES[model.noise](*() if own is None and model.noise != "covariance" else (own,))
     lapse = known.get("lapse", model.lapse) if "lapse" in noise_sites(model) else model.lapse
     return base if lapse is None else LapseNoise(base, lapse)
@@ -35,7 +35,10 @@ def make_noise(model: Any, parameters: dict[str, Any] | None) -> ChoiceNoise:
 def noise_sites(model: Any) -> tuple[str, ...]:
     """Sites of the noise that have priors."""
     covariance = ("noise_covariance",) if model.noise == "covariance" else ()
-    return (*covariance, "lapse") if isinstance(model.lapse, dist.Distribution) else covariance
+    return (
+        *covariance,
+        *(name for name in ("nu", "lapse") if isinstance(getattr(model, name), dist.Distribution)),
+    )
 
 
 def noise_priors(model: Any, data: Decisions) -> dict[str, dist.Distribution]:
@@ -43,7 +46,7 @@ def noise_priors(model: Any, data: Decisions) -> dict[str, dist.Distribution]:
     return {
         name: CovariancePrior(data.legal.shape[1] - 1, model.nu)
         if name == "noise_covariance"
-        else model.lapse
+        else getattr(model, name)
         for name in noise_sites(model)
     }
 
@@ -57,6 +60,8 @@ def given_noise(model: Any, parameters: dict[str, Any], data: Decisions) -> dict
         number = np.asarray(value, float)
         if name == "lapse":
             fine, wanted = number.ndim == 0 and bool(0 <= number <= 1), "a number in [0, 1]"
+        elif name == "nu":
+            fine, wanted = number.ndim == 0 and bool(1 <= number < np.inf), "a finite number of at least 1"
         else:
             fine = number.shape == (data.legal.shape[1] - 1,) * 2 and np.isfinite(number).all()
             fine = fine and np.allclose(number, number.T) and bool(np.linalg.eigvalsh(number)[0] > 0)
@@ -104,12 +109,21 @@ def read_noise(noise: Any, nu: Any, lapse: Any, flat: bool) -> tuple[Any, Any]:
     if nu is not None:
         if noise not in ("student", "covariance"):
             raise ValueError(f'nu is {nu!r}, but noise is {noise!r}: leave nu out, or pass noise="student"')
+        if isinstance(nu, dist.Distribution):
+            if noise == "covariance":
+                raise TypeError("nu is a distribution: that of the prior of a covariance is a number")
+            require_prior("nu", nu, least=1.0)
+            return nu, _read_lapse(lapse, noise, flat)
         require_reals("nu", nu)
         if np.ndim(nu) or (is_concrete(nu) and not 1 <= np.asarray(nu) < np.inf):
             raise ValueError(
                 f"nu must be a finite number of at least 1, not {nu!r}: give lapse= for errors that are rarer and "
                 'larger, and noise="normal" for infinite nu'
             )
+    return nu, _read_lapse(lapse, noise, flat)
+
+
+def _read_lapse(lapse: Any, noise: str, flat: bool) -> Any:
     if isinstance(lapse, dist.Distribution):
         require_prior("lapse", lapse, most=1.0)
     elif lapse is not None:
@@ -123,4 +137,4 @@ def read_noise(noise: Any, nu: Any, lapse: Any, flat: bool) -> tuple[Any, Any]:
             f"kappa is infinite, and with {cause} the likelihood does not vanish fast enough as values grow: the "
             "posterior is improper. Pass a finite kappa"
         )
-    return nu, lapse
+    return lapse

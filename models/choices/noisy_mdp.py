@@ -84,7 +84,7 @@ class NoisyMDP(Exportable):
     With subjects, ``theta (subject, parameter)`` is in the plate ``subject`` around ``loc (parameter,)``, with
     deterministic ``v_loc`` and ``action_rewards_loc``; to pool subjects, drop ``subject`` from the decisions. Subjects'
     weights of features have ``kappa (coefficient,)``, one variance per feature, and one for the rewards of actions. A
-    lapse probability that has a prior is the site ``lapse``, one for all decisions.
+    lapse probability and degrees of freedom that have priors are the sites ``lapse`` and ``nu``.
 
     Weights multiply the likelihood of a decision in the posterior; pointwise log likelihoods are unweighted.
 
@@ -102,7 +102,8 @@ class NoisyMDP(Exportable):
     noise : of the utilities: ``"normal"`` (multinomial probit), ``"gumbel"`` (conditional logit), ``"student"``,
         multivariate t with one scale per decision, or ``"covariance"``, normal, of labelled alternatives whose errors
         less the last's have a ``noise_covariance`` (p, p) of trace p. Scales of coefficients differ by noise.
-    nu : degrees of freedom of Student noise, at least 1, None for 4; or of the prior of a covariance, None for p + 2.
+    nu : degrees of freedom of Student noise: a number of at least 1, None for 4, or a univariate numpyro distribution
+        above 1, such as ``TruncatedNormal(4.0, 8.0, low=1.0)``; or of the prior of a covariance, None for p + 2.
     lapse : probability at which a choice is made at random among the legal options: a number in [0, 1), or a
         univariate numpyro distribution on [0, 1], such as ``Beta(1, 19)``; None for no lapses.
     random : names of the features whose coefficients differ among subjects (``"action_rewards"`` for those of actions),
@@ -231,7 +232,7 @@ class NoisyMDP(Exportable):
         return Entries(problem.data.choice, problem.without_names(self.random is not None), unit="decision")
 
     def likelihood(self, parameters: dict[str, Any], batch: ChoiceProblem) -> ChoiceDistribution:
-        """Distribution of the choices at ``theta`` (and ``lapse``), whatever the weights of the decisions."""
+        """Distribution of the choices at `needed_sites`, whatever the weights of the decisions."""
         utilities = utilities_of(parameters["theta"], batch)
         return ChoiceDistribution(utilities, batch.data.legal, self.choice_noise(parameters))
 
@@ -257,8 +258,8 @@ class NoisyMDP(Exportable):
         key : a typed key.
         decisions : choice sets, and subjects; their choices and weights are ignored.
         parameters : by site, ``theta (parameter,)``, or ``(subject, parameter)``; or ``v`` and, in a model with them,
-            ``action_rewards``, which are centred where they sum to zero; ``lapse``, where it has a prior. Sampled from
-            the prior where None.
+            ``action_rewards``, which are centred where they sum to zero; ``lapse`` and ``nu``, where they have priors.
+            Sampled from the prior where None.
 
         Returns
         -------

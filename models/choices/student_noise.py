@@ -20,6 +20,7 @@ import numpy as np
 from jax import lax
 from jax.scipy.special import gammaln, logsumexp
 from jaxtyping import Array
+from numpyro.distributions import Distribution
 
 from ethogram.models.choices.choice_distribution import ChoiceNoise
 from ethogram.models.choices.probit_choice import NODES, NormalNoise, log_probability, option_probabilities
@@ -109,7 +110,8 @@ class StudentNoise(ChoiceNoise):
 
     def in_words(self) -> str:
         """What a summary calls it."""
-        return f"Student t noise (one scale per decision, nu = {float(self.nu):.3g})"
+        known = "" if isinstance(self.nu, Distribution) else f", nu = {float(self.nu):.3g}"
+        return f"Student t noise (one scale per decision{known})"
 
     def concave(self) -> ChoiceNoise:
         """The normal, of infinite nu."""

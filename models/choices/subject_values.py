@@ -29,6 +29,7 @@ from ethogram.models.arguments import as_list, read_reals, require_flag, require
 from ethogram.models.choices.checks import namespace
 from ethogram.models.choices.covariance_noise import inverse_wishart
 from ethogram.models.choices.value_priors import is_flat, normal_prior, sampled_in_units
+from ethogram.models.data.formulas import combined_column
 
 __all__ = [
     "DEGREES",
@@ -94,6 +95,11 @@ def read_population(model: Any, rewards: str) -> dict[str, Any]:
     require_flag("correlated", model.correlated)
     random, features, names = _read_random(model.random), model.subject_features, None
     labels = model.subject_labels
+    for name in ("subject_feature_names", "subject_labels"):
+        if features is None and getattr(model, name) is not None:
+            raise ValueError(
+                f"{name} is given without subject_features, whose {name[8:].replace('_', ' ')} they are"
+            )
     if features is not None:
         labels = labels or labels_of(features)
         features, names = _read_subject_features(features, model.subject_feature_names)
@@ -136,6 +142,8 @@ def _read_random(random: Any) -> tuple[tuple[str, str], ...] | None:
         if not isinstance(name, str):
             raise TypeError(f"random has {name!r}: name features of the decisions, or {CONSTANTS!r}")
     named = dict(pairs)
+    if len(named) < len(pairs):
+        raise ValueError(f"random has {', '.join(name for name, _ in pairs)}: give each name once")
     for name, law in named.items():
         require_one_of(f"random[{name!r}]", law, tuple(LAWS))
     if named.get(CONSTANTS, "normal") != "normal":
@@ -167,6 +175,12 @@ def _read_subject_features(given: Any, names: Any) -> tuple[np.ndarray, tuple[st
     for name, column in zip(names, array.T, strict=True):
         if np.ptp(column) == 0:
             raise ValueError(f"subject_features[{name!r}] is the same for all subjects: leave it out")
+    apart, deviation = standardised(array)
+    combined = combined_column(apart / deviation) if len(array) > array.shape[1] else None
+    if combined is not None:
+        raise ValueError(
+            f"subject_features[{names[combined]!r}] is a combination of those before it: leave one of them out"
+        )
     return array, names
 
 

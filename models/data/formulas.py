@@ -17,7 +17,7 @@ from jaxtyping import Float
 
 from ethogram.models.printing import short_repr
 
-__all__ = ["SPLINES", "Terms", "model_matrix", "put_together", "read_terms", "taken_apart"]
+__all__ = ["SPLINES", "Terms", "combined_column", "model_matrix", "put_together", "read_terms", "taken_apart"]
 
 SPLINES = ("bs", "cc", "cr", "cs")
 """Functions of a formula whose coefficients share a scale."""
@@ -27,6 +27,8 @@ OF_NUMBERS = ("abs", "arctan", "cos", "exp", "log", "log10", "log1p", "log2", "s
 """Functions of a formula, as ``log(x)`` or ``np.log(x)``."""
 BARE = ("exp", "log", "log10", "log2")
 """Those that a formula has without ``np.``."""
+COLLINEAR = 1e-6
+"""Share of a column's variance that the others leave, below which it is taken to be a combination of them."""
 
 
 @short_repr
@@ -41,6 +43,13 @@ class Terms(NamedTuple):
 
     variables: tuple[str, ...]
     has_constant: bool
+
+
+def combined_column(columns: np.ndarray) -> int | None:
+    """Number of the first of columns (row, column) of unit variance that is a combination of those before it."""
+    root = np.abs(np.diagonal(np.linalg.qr(columns, mode="r")))
+    left = root**2 / len(columns) < COLLINEAR
+    return int(left.argmax()) if left.any() else None
 
 
 def read_terms(formula: str) -> Terms:

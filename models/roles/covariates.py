@@ -19,7 +19,14 @@ from jaxtyping import Float, Int
 
 from ethogram.models.arguments import require_integer, require_number, require_one_of, warn_user
 from ethogram.models.data.covariates import covariate_frame, padded_rows
-from ethogram.models.data.formulas import SPLINES, model_matrix, put_together, read_terms, taken_apart
+from ethogram.models.data.formulas import (
+    SPLINES,
+    combined_column,
+    model_matrix,
+    put_together,
+    read_terms,
+    taken_apart,
+)
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.model_object import changed, model_object, static_field
 from ethogram.models.printing import short_repr
@@ -30,8 +37,6 @@ LEAST_SPREAD = 1e-8
 """Of a column against its size: less is rounding, and the column is constant."""
 LARGEST_LAG = 2**31
 """Either way."""
-COLLINEAR = 1e-6
-"""Share of a column's variance that the others leave, below which it is taken to be a combination of them."""
 
 
 @short_repr
@@ -288,10 +293,9 @@ def _check_columns(
             "leave it out, its effect cannot be told from the log odds"
         )
     standard = (columns[:, fixed] - mean[fixed]) / spread[fixed]
-    root = np.abs(np.diagonal(np.linalg.qr(standard, mode="r"))) if len(standard) > 1 else np.ones(0)
-    left = root**2 / len(standard) < COLLINEAR
-    if left.any() or fixed.sum() > len(standard):
-        name = str(np.asarray(names)[fixed][int(np.argmax(left))])
+    combined = combined_column(standard) if len(standard) > 1 else None
+    if combined is not None or fixed.sum() > len(standard):
+        name = str(np.asarray(names)[fixed][combined or 0])
         raise ValueError(
             f"formula {formula!r} has the column {name!r}, which is a combination of those before it: leave one out"
         )

@@ -244,7 +244,10 @@ def choice_methods(model: Any, data: Any) -> Methods:
 def _choose_of_choices(
     by_name: dict[str, Method], key: Array, model: Any, data: Any, settings: Mapping[str, Any]
 ) -> tuple[str, str, Any]:
-    """Laplace's approximation where its weights have a variance; NUTS elsewhere, and where its settings are given."""
+    """Laplace's approximation where its weights have a variance; NUTS elsewhere, and where its settings are given.
+
+    PX-DA where nu has a prior, unless it does not take the model.
+    """
     from ethogram.inference.choices.laplace import refusal
 
     read_settings("auto", settings, by_name["nuts"].settings)
@@ -268,7 +271,14 @@ def _choose_of_choices(
                 for note in notes:
                     warn_user(note)
                 return "laplace", f"{reason}below {LARGEST_K}", result
-    return "nuts", reason, by_name["nuts"].run(key, model, data, settings)
+    name = "px-da" if isinstance(model.nu, Distribution) and _by_px_da(model, data, settings) else "nuts"
+    return name, reason, by_name[name].run(key, model, data, settings)
+
+
+def _by_px_da(model: Any, data: Any, settings: Mapping[str, Any]) -> bool:
+    """Whether PX-DA takes a model of noise that is not normal, its decisions and settings."""
+    alone = data.subject is None and not isinstance(model.kappa, Distribution)
+    return alone and not model.choice_noise().no_augmentation and not {*settings} - {*PXDA}
 
 
 def reward_methods(model: Any, data: Any) -> Methods:

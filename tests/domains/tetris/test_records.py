@@ -145,6 +145,24 @@ def test_a_fall_that_was_not_recorded_may_have_been_any():
     assert late[0] + 1 in load_games(table).disagreeing
 
 
+def test_a_row_after_a_skipped_tuck_agrees():
+    """An I under an overhang, where no straight fall ends; with a hole filled, the row is cleared."""
+    empty = "....../....../....../"
+    for boards, disagreeing in (
+        (("####../......", "####../####.."), ()),
+        (("####../....##", "....../####.."), ()),
+        (("..####/......", "######/......"), (1,)),  # two cells more
+    ):
+        table = {"game": [0, 0], "board": [empty + each for each in boards]}
+        table |= {"piece": ["I", "T"], "action": [None, "1,0"]}
+        games = load_games(table)
+        assert games.disagreeing == disagreeing and games.skipped == 1
+    table["board"] = [empty + "####../......", "....../####../....../####../......"]  # in the air
+    assert load_games({**table, "action": [None, "0,4"], "piece": ["I", "O"]}).disagreeing == (1,)
+    table["board"] = [empty + "####../......", empty + "####../####.."]
+    assert load_games({**table, "action": ["0,0", "1,0"]}).disagreeing == (1,)  # it falls straight
+
+
 def test_a_game_that_goes_on_after_its_end_disagrees():
     over = "..#.../..#.../..#.../..#..."
     table = {"game": [7, 7, 8], "board": [EMPTY, over, over], "piece": ["I", "O", "O"]}

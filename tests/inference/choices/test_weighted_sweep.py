@@ -6,9 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from numpyro.distributions import Beta
+from numpyro.distributions import Beta, TruncatedNormal
 from scipy.special import betaln, ndtr
 from scipy.stats import t as student
+from scipy.stats import truncnorm
 
 import ethogram
 from ethogram.inference.choices.gibbs_sweep import MOVES, fitted, probit_problem, with_prior
@@ -76,7 +77,7 @@ def test_lapsed_decisions_are_not_counted(problem):
     assert abs(errors_with_lapses(jax.random.key(1), problem, 1e-9)) > 10
 
 
-@pytest.mark.parametrize("name", ["student", "lapse", "fixed lapse"])
+@pytest.mark.parametrize("name", ["student", "nu", "lapse", "fixed lapse"])
 def test_posteriors_are_those_of_a_grid(name):
     """One value between two options, whose gaps have closed forms; the mean within 5 standard errors of 4000 draws."""
     rng = np.random.default_rng(3)
@@ -89,6 +90,11 @@ def test_posteriors_are_those_of_a_grid(name):
     if name == "student":
         model = ethogram.NoisyMDP(1.0, "features", noise="student", nu=3.0)
         logs = np.log(student.cdf(at, 3.0)).sum(-1)
+    elif name == "nu":
+        prior = TruncatedNormal(4.0, 8.0, low=1.0)
+        model = ethogram.NoisyMDP(1.0, "features", noise="student", nu=prior)
+        nu = 1 + 40 * lapse
+        logs = np.log(student.cdf(at, nu[..., None])).sum(-1) + truncnorm.logpdf(nu, -3 / 8, np.inf, 4, 8)
     else:
         model = ethogram.Probit(1.0, lapse=Beta(2, 10) if name == "lapse" else 0.2)
         share = lapse if name == "lapse" else np.full_like(lapse, 0.2)
@@ -101,6 +107,7 @@ def test_posteriors_are_those_of_a_grid(name):
     sites = ethogram.fit(jax.random.key(0), model, data, "px-da", **settings).result.sites
     pairs = [(np.asarray(sites["theta"])[..., 0], grid)]
     pairs += [(np.asarray(sites["lapse"]), lapse)] if name == "lapse" else []
+    pairs += [(np.asarray(sites["nu"]), nu)] if name == "nu" else []
     for draws, values in pairs:
         truth = (mass * values).sum()
         sd = np.sqrt((mass * (values - truth) ** 2).sum())

@@ -93,6 +93,7 @@ def test_willingness_to_pay_is_of_the_ratio_at_covariates():
         (None, r"'price' enters 'price:income' too, and at has \[\]"),
         ({"income": 1, "sex": "x"}, "at has 'x' for 'sex': its levels are f, m"),
         ({"income": 1, "sex": "m", "option": "tram"}, "at has the option 'tram': pass one of"),
+        ({"income": 1, "sex": "m", "incom": 2}, "at has 'incom', which enters no feature: pass some of"),
     ):
         with pytest.raises(ValueError, match=message):
             willingness_to_pay(MODEL, SAMPLES, DATA, "car", "price", at=at)
@@ -144,6 +145,10 @@ def test_a_dearer_car_changes_shares_and_surplus():
         (
             lambda: consumer_surplus(MODEL, SAMPLES, DATA, dear.take([0]), 0),
             "before has 60 decisions, after 1",
+        ),
+        (
+            lambda: consumer_surplus(MODEL, SAMPLES, DATA, dear._replace(weight=np.arange(60.0)), 0),
+            "before and after differ in weight",
         ),
         (lambda: DATA.scale_feature("prise", 2), "feature is 'prise': pass one of the names"),
         (lambda: DATA.scale_feature("price", 2, option="tram"), "option is 'tram'"),

@@ -101,6 +101,11 @@ def test_student_noise_is_a_t_between_two_and_a_mixture_of_probits_beyond():
         found = np.asarray(of_gaps(gaps, nu))
         np.testing.assert_allclose(np.expm1(found - t.logcdf(gaps[0] / np.sqrt(2), nu)), 0, atol=within)
 
+    with jax.enable_x64(True):
+        slope = np.asarray(jax.jacfwd(of_gaps, argnums=1)(gaps[:, 17:], 3.0))
+    ends = [t.logcdf(gaps[0, 17:] / np.sqrt(2), 3 + step) for step in (1e-5, -1e-5)]
+    np.testing.assert_allclose(slope, (ends[0] - ends[1]) / 2e-5, atol=1e-6)
+
     def probit(scale, gaps):
         x = np.linspace(-9, 9, 361)
         return (norm.pdf(x) * norm.cdf(x[:, None] + scale * gaps).prod(1)).sum() * (x[1] - x[0])
@@ -139,6 +144,12 @@ def test_quadratures_placed_elsewhere_give_the_same(noise):
         ({"noise": "cauchy"}, ValueError, "noise must be 'normal', 'gumbel', 'student' or 'covariance', not"),
         ({"nu": 3.0}, ValueError, "nu is 3.0, but noise is 'normal'"),
         ({"noise": "student", "nu": 0.5}, ValueError, "nu must be a finite number of at least 1, not 0.5"),
+        (
+            {"noise": "student", "nu": dist.HalfNormal(4.0)},
+            ValueError,
+            r"nu has a prior .*: pass a distribution on the reals above 1, such as TruncatedNormal",
+        ),
+        ({"noise": "covariance", "nu": dist.HalfNormal(4.0)}, TypeError, "the prior of a covariance is a number"),
         ({"lapse": 1.0}, ValueError, r"lapse must be a number in \[0, 1\), or a distribution, not 1.0"),
         ({"lapse": dist.HalfNormal(1.0)}, ValueError, r"lapse has a prior .*: pass a distribution on \[0, 1\]"),
         ({"lapse": 0.1, "kappa": np.inf}, ValueError, "kappa is infinite, and with lapses .* Pass a finite kappa"),

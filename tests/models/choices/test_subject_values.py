@@ -123,6 +123,12 @@ def test_what_is_wrong_with_the_population_is_named():
             "subject_features": {"age": AGES, "sex": [0.0, 1.0]}
         },
         r"subject_features\['age'\] is the same for all": {"subject_features": {"age": np.ones(3)}},
+        r"subject_features\['months'\] is a combination": {
+            "subject_features": {"age": AGES, "months": 12 * AGES}
+        },
+        "random has price, time, price: give each name once": {"random": ["price", "time", "price"]},
+        "subject_labels is given without subject_features, whose labels": {"subject_labels": ["ann"]},
+        "subject_feature_names is given without": {"subject_feature_names": ["age"]},
         r"subject_features\[1, 0\] is not finite": {"subject_features": {"age": [1.0, np.nan, 2.0]}},
     }.items():
         with pytest.raises((TypeError, ValueError), match=match):
