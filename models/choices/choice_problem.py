@@ -97,10 +97,10 @@ def information(problem: ChoiceProblem) -> Float[np.ndarray, "decision parameter
     It is that where all values are zero, and all legal options of a decision alike.
     """
     legal = np.asarray(problem.data.legal)
-    share = (legal / legal.sum(-1, keepdims=True))[..., None]
+    share = legal / legal.sum(-1, keepdims=True)
     design = np.where(legal[..., None], np.asarray(problem.design, float), 0)
-    apart = share * (design - (share * design).sum(1, keepdims=True)) ** 2
-    return weights_of(problem.data, known=True)[:, None] * apart.sum(1)
+    apart = design - np.einsum("do,dop->dp", share, design)[:, None]
+    return weights_of(problem.data, known=True)[:, None] * np.einsum("do,dop->dp", share, apart**2)
 
 
 def utilities_of(theta: Any, problem: ChoiceProblem) -> Any:

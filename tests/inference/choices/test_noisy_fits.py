@@ -171,5 +171,5 @@ def test_two_priors_leave_laplace_to_nuts():
     model = ethogram.Logit(dist.InverseGamma(3.0, 2.0), lapse=dist.Beta(1, 9))
     with pytest.raises(ValueError, match=r'kappa and lapse both have priors, .* use method="nuts"'):
         laplace_choices(KEY, model, planted(NOISES["gumbel"]))
-    with pytest.raises(ValueError, match="pass numbers for kappa and lapse"):
+    with pytest.raises(ValueError, match="pass numbers for kappa, nu and lapse"):
         find_choice_mode(NOISES["lapses"], planted(NOISES["gumbel"]))
