@@ -33,8 +33,8 @@ _TO_COVARIANCE = biject_to(CovariancePrior.support)
 
 def covariance_mode(
     model: NoisyMDP, problem: ChoiceProblem, start: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
-    """Theta, the covariance, that of the estimate of theta by the curvature at both, and the log likelihood.
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Theta, the covariance, and that of the estimate of theta by the curvature at both.
 
     From a start of theta in independent noise of variance one. A RuntimeError where the search does not converge: the
     likelihood may have no maximum but at a singular covariance.
@@ -52,12 +52,11 @@ def covariance_mode(
         fixed = model, problem.without_names(), unit, variance, weight
 
         def value_and_slopes(x):
-            value, slopes, _ = _negative(x, *fixed)
+            value, slopes = _negative(x, *fixed)
             return float(value), np.asarray(slopes, float)
 
         at = minimize(value_and_slopes, begun, jac=True, method="BFGS").x
-        _, slopes, likelihood = map(np.asarray, _negative(at, *fixed))
-        if not np.abs(slopes).max() < LARGEST_SLOPE:
+        if not np.abs(value_and_slopes(at)[1]).max() < LARGEST_SLOPE:
             raise RuntimeError(
                 "the search for the mode of values and covariance did not converge: the likelihood may have no maximum "
                 "with a regular covariance"
@@ -67,12 +66,12 @@ def covariance_mode(
         spread = np.linalg.inv(np.array(curvature) / DIFFERENCE)
         count = len(unit)
         spread = np.outer(unit, unit) * ((spread + spread.T) / 2)[:count, :count]
-        return unit * at[:count], np.asarray(_TO_COVARIANCE(at[count:])), spread, float(likelihood)
+        return unit * at[:count], np.asarray(_TO_COVARIANCE(at[count:])), spread
 
 
 @quick_jit(calls=2**8)
-def _negative(x: Array, *fixed: Any) -> tuple[Array, Array, Array]:
-    """Minus the log posterior at scaled theta and unconstrained covariance, its slopes, and the log likelihood."""
+def _negative(x: Array, *fixed: Any) -> tuple[Array, Array]:
+    """Minus the log posterior at scaled theta and unconstrained covariance, and its slopes."""
     model, problem, unit, variance, weight = fixed
     choice = jnp.maximum(problem.data.choice, 0)
 
@@ -81,7 +80,6 @@ def _negative(x: Array, *fixed: Any) -> tuple[Array, Array, Array]:
         parameters = {"theta": theta, "noise_covariance": _TO_COVARIANCE(x[len(unit) :])}
         each = model.likelihood(parameters, problem).log_prob(choice)
         likelihood = jnp.sum(jnp.where(weight > 0, weight * each, 0))
-        return jnp.sum(theta**2 / variance) / 2 - likelihood, likelihood
+        return jnp.sum(theta**2 / variance) / 2 - likelihood
 
-    (value, likelihood), slopes = jax.value_and_grad(negative, has_aux=True)(x)
-    return value, slopes, likelihood
+    return jax.value_and_grad(negative)(x)

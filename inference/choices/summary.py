@@ -24,6 +24,7 @@ from ethogram.inference.choices.covariance_mode import covariance_mode
 from ethogram.inference.choices.predictions import band_ends, parameters_of, theta_chains
 from ethogram.inference.convergence import grouped_draws, warn_of_convergence
 from ethogram.models.arguments import is_concrete
+from ethogram.models.choices.choice_distribution import ChoiceDistribution
 from ethogram.models.choices.choice_problem import ChoiceProblem
 from ethogram.models.choices.decisions import Decisions, weights_of
 from ethogram.models.choices.noisy_mdp import NoisyMDP
@@ -45,6 +46,7 @@ class Mode(NamedTuple):
     log_likelihood : at the mode, in nats.
     names : of the values, in the order of sites: those of features and, of rewards of actions, of options.
     covariance : (value, value) of the Laplace approximation, in the order of `names`.
+    refined : the log likelihood there with twice the points, where it is simulated; None elsewhere.
     """
 
     theta: Float[np.ndarray, "parameter"]
@@ -53,6 +55,7 @@ class Mode(NamedTuple):
     log_likelihood: float
     names: list[str]
     covariance: Float[np.ndarray, "value value"]
+    refined: float | None = None
 
     def to_table(self) -> Any:
         """A pandas DataFrame by name: ``estimate`` and ``sd``, the standard error under a flat prior."""
@@ -63,7 +66,7 @@ class Mode(NamedTuple):
 
     def __str__(self) -> str:
         table = self.to_table().to_string(float_format="{:.4g}".format)
-        return f"{table}\nlog likelihood {self.log_likelihood:.4f}"
+        return f"{table}\nlog likelihood {self.log_likelihood:.4f}{_simulated(self.refined)}"
 
 
 def find_choice_mode(model: NoisyMDP, data: Decisions | ChoiceProblem) -> Mode:
@@ -103,14 +106,13 @@ def find_choice_mode(model: NoisyMDP, data: Decisions | ChoiceProblem) -> Mode:
     noise = {}
     if model.noise == "covariance":
         start = find_choice_mode(dataclasses.replace(model, noise="normal", nu=None), problem)
-        theta, noise["noise_covariance"], covariance, likelihood = covariance_mode(
-            model, problem, start.theta
-        )
+        theta, noise["noise_covariance"], covariance = covariance_mode(model, problem, start.theta)
+        likelihood, refined = _log_likelihoods(model, {"theta": theta, **noise}, problem)
     else:
         chosen, unit = chosen_gaps(model, problem)
         expansion, found = find_mode(chosen, prior_variance(model, data, model.kappa) / unit**2)
         theta, covariance = unit * found.theta[0], np.outer(unit, unit) * np.linalg.inv(found.precision[0])
-        likelihood = float(expansion.value.sum() + expansion.predicted(found.theta[None])[0])
+        likelihood, refined = float(expansion.value.sum() + expansion.predicted(found.theta[None])[0]), None
     parts = {name: np.asarray(part) for name, part in model.parts(theta, data).items()}
     layout, coords = model.site_layout(data)
     names = [
@@ -122,7 +124,12 @@ def find_choice_mode(model: NoisyMDP, data: Decisions | ChoiceProblem) -> Mode:
     each = model.parts(np.eye(len(theta)), data)  # linear in theta
     slope = np.concatenate([np.asarray(part) for part in each.values()], axis=1)
     deviation = np.sqrt(np.diag(covariance))
-    return Mode(theta, parts | noise, deviation, likelihood, names, slope.T @ covariance @ slope)
+    return Mode(theta, parts | noise, deviation, likelihood, names, slope.T @ covariance @ slope, refined)
+
+
+def _simulated(refined: float | None) -> str:
+    """What to say of a log likelihood beside that with twice the points."""
+    return "" if refined is None else f", simulated by GHK ({refined:.4f} with twice the points)"
 
 
 @printed_as(str)
@@ -147,6 +154,7 @@ class ChoiceSummary(NamedTuple):
         noise and lapses may have no maximum: at the posterior mode, or the mean where lapse has a prior. The likelihood
         and R2 at the last two are below their maxima, and AIC is above its minimum.
     noise : of the utilities, in words.
+    refined : the log likelihood with twice the points, where it is simulated; None elsewhere.
     """
 
     names: list[str]
@@ -166,6 +174,7 @@ class ChoiceSummary(NamedTuple):
     separated: str | None
     evaluated_at: str
     noise: str = ""
+    refined: float | None = None
 
     def __str__(self) -> str:
         import pandas
@@ -180,7 +189,7 @@ class ChoiceSummary(NamedTuple):
         place = "its maximum" if self.evaluated_at == "maximum" else f"the {self.evaluated_at}"
         lines.append(
             f"log likelihood at {place} {self.log_likelihood:.3f} (null model {self.null_log_likelihood:.3f}), "
-            f"AIC {self.aic:.3f}, McFadden's R2 {self.mcfadden_r2:.4f}"
+            f"AIC {self.aic:.3f}, McFadden's R2 {self.mcfadden_r2:.4f}{_simulated(self.refined)}"
         )
         if self.separated is not None:
             lines.append(f"separated: {self.separated}")
@@ -227,10 +236,10 @@ def summarize_choices(
     separated = model.separation(problem)
     noise, sampled = model.choice_noise(), parameters_of(model, draws, problem)
     no_mode = isinstance(model.kappa, dist.Distribution) or len(sampled) > 1
-    without_maximum = separated or not noise.log_concave
+    without_maximum, refined = separated or not noise.log_concave, None
     if data.subject is not None or (without_maximum and no_mode):
         means = {name: np.asarray(site, float).mean(0) for name, site in sampled.items()}
-        place, score = "posterior mean", _log_likelihood(model, means, problem)
+        place, (score, refined) = "posterior mean", _log_likelihoods(model, means, problem)
     elif without_maximum:
         place, score = "posterior mode", find_choice_mode(model, problem).log_likelihood
     else:
@@ -256,15 +265,26 @@ def summarize_choices(
         separated,
         place,
         noise.in_words(),
+        refined,
     )
 
 
-def _log_likelihood(model: NoisyMDP, parameters: dict[str, np.ndarray], problem: ChoiceProblem) -> float:
-    data = problem.data
-    weight = weights_of(data, known=True)
+def _log_likelihoods(
+    model: NoisyMDP, parameters: dict[str, np.ndarray], problem: ChoiceProblem
+) -> tuple[float, float | None]:
+    """The log likelihood, and where it is simulated that with twice the points."""
+    data, weight = problem.data, weights_of(problem.data, known=True)
     with jax.enable_x64(True):
-        each = np.asarray(model.likelihood(parameters, problem).log_prob(np.maximum(data.choice, 0)))
-    return float(np.where(weight > 0, weight * each, 0).sum())
+        offered = model.likelihood(parameters, problem)
+        finer = offered.noise.refined(data.legal.shape[1])
+        laws = (
+            [offered]
+            if finer is None
+            else [offered, ChoiceDistribution(offered.utilities, data.legal, finer)]
+        )
+        each = [np.asarray(law.log_prob(np.maximum(data.choice, 0))) for law in laws]
+    found = [float(np.where(weight > 0, weight * one, 0).sum()) for one in each]
+    return found[0], None if finer is None else found[1]
 
 
 def named_parts(

@@ -65,6 +65,10 @@ class ChoiceNoise(abc.ABC):
         """Log probability (...) by a quadrature that was placed before; `near`: no gap is far below zero."""
         return self.log_probability(gaps, others, nodes)
 
+    def refined(self, count: int) -> ChoiceNoise | None:
+        """The noise with twice the points, where probabilities of so many options are simulated; None elsewhere."""
+        return None
+
     def concave(self) -> ChoiceNoise:
         """A log-concave noise, whose mode is one of the starts of a search for modes of this one."""
         return self

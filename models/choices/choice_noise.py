@@ -95,6 +95,11 @@ class LapseNoise(ChoiceNoise):
         """Lapses beside the noise where these options are chosen."""
         return LapseNoise(self.base.given_choice(chosen), self.lapse)
 
+    def refined(self, count: int) -> ChoiceNoise | None:
+        """Lapses beside the noise with twice the points."""
+        base = self.base.refined(count)
+        return None if base is None else LapseNoise(base, self.lapse)
+
     def in_words(self) -> str:
         """What a summary calls it."""
         known = "" if isinstance(self.lapse, Distribution) else f" of probability {float(self.lapse):.3g}"

@@ -27,8 +27,8 @@ from numpyro.distributions import biject_to, constraints
 from numpyro.distributions.transforms import ParameterFreeTransform
 
 from ethogram.models.choices.choice_distribution import ChoiceDistribution, ChoiceNoise
-from ethogram.models.choices.orthants import BEYOND, log_orthant
-from ethogram.models.model_object import model_object
+from ethogram.models.choices.orthants import BEYOND, MOST_EXACT, POINTS, log_orthant
+from ethogram.models.model_object import model_object, static_field
 
 __all__ = [
     "CovarianceNoise",
@@ -68,12 +68,13 @@ class CovarianceNoise(ChoiceNoise):
 
     covariance: Any
     chosen: Any = None  # (...) option, whose gaps a log probability is of
+    num_points: int = static_field(default=POINTS)
 
     log_concave = False
 
     def given_choice(self, chosen: Array) -> ChoiceNoise:
         """The noise, whose log probabilities are of this option."""
-        return CovarianceNoise(self.covariance, chosen)
+        return CovarianceNoise(self.covariance, chosen, self.num_points)
 
     def log_probability(self, gaps: Array, others: Array, num_nodes: int | None = None) -> Array:
         """Log probability (...): by quadrature up to four alternatives, simulated beyond."""
@@ -93,7 +94,7 @@ class CovarianceNoise(ChoiceNoise):
         bounds = jnp.where(others, gaps / deviation, BEYOND)
         apart = jnp.eye(count - 1, dtype=dtype).reshape(count - 1, count - 1, *[1] * (gaps.ndim - 1))
         correlation = jnp.where(others[:, None] & others, correlation, apart)
-        return jnp.where(jnp.any(others, axis=0), log_orthant(bounds, correlation), 0)
+        return jnp.where(jnp.any(others, axis=0), log_orthant(bounds, correlation, self.num_points), 0)
 
     def probabilities(self, utilities: Any, legal: Any) -> Array:
         """Probability of every option (..., option)."""
@@ -105,6 +106,14 @@ class CovarianceNoise(ChoiceNoise):
         noise = jax.random.normal(key, (*utilities.shape[:-1], len(root)), utilities.dtype)
         error = jnp.matmul(noise, root.T, precision="highest")
         return utilities.at[..., :-1].add(error)
+
+    def refined(self, count: int) -> ChoiceNoise | None:
+        """The noise with twice the points of GHK, of more than four options."""
+        return (
+            CovarianceNoise(self.covariance, self.chosen, 2 * self.num_points)
+            if count - 1 > MOST_EXACT
+            else None
+        )
 
     def in_words(self) -> str:
         """What a summary calls it."""

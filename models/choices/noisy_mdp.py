@@ -438,7 +438,8 @@ class NoisyMDP(Exportable):
             "loc": ("parameter",), "v_loc": (value,), "action_rewards_loc": ("action",),
             "slope": ("subject_feature", "parameter"), "v_slope": ("subject_feature", value),
             "action_rewards_slope": ("subject_feature", "action"), "deviation": ("random",), "correlation": ("pair",),
-            "noise_covariance": ("alternative", "beside"),
+            "noise_covariance": ("alternative", "other_alternative"),
+            "covariance": ("random_parameter", "other_parameter"),
         }  # fmt: skip
         if data is None:
             return dims, {}

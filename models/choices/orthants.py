@@ -25,10 +25,13 @@ from jax.scipy.special import logsumexp, ndtri
 
 from ethogram.models.choices.probit_choice import hazard, log_ndtr, log_ndtr_and_hazard
 
-__all__ = ["BEYOND", "log_orthant", "simulated_orthant"]
+__all__ = ["BEYOND", "MOST_EXACT", "POINTS", "log_orthant", "simulated_orthant"]
 
 NODES = {2: 32, 3: 16}
 """Of each rule by dimension: errors of ln P are about 1e-10 and 1e-8, above 1e-5 where correlations are beyond .99."""
+
+MOST_EXACT = max(NODES)
+"""Dimensions of a probability that is integrated; those of more are simulated."""
 
 DROP = {2: 33.0, 3: 19.0}
 """Of the log of the integrand, from its mode to the ends of the window."""
@@ -48,16 +51,19 @@ LEAST_REST = 1e-12
 _LOG_ROOT_TWO_PI = 0.5 * math.log(2 * math.pi)
 
 
-def log_orthant(bounds: Array, correlation: Array) -> Array:
+def log_orthant(bounds: Array, correlation: Array, num_points: int = POINTS) -> Array:
     """Log probability (...) that standard normals are below their bounds (variable, ...).
 
-    The correlation is (variable, variable, ...), of which entries above the diagonal are read.
+    The correlation is (variable, variable, ...), of which entries above the diagonal are read. Points are those of a
+    simulated probability.
     """
     if len(bounds) == 0:
         return jnp.zeros(bounds.shape[1:], bounds.dtype)
     if len(bounds) == 1:
         return log_ndtr(bounds[0])
-    return (_integrated if len(bounds) <= max(NODES) else simulated_orthant)(bounds, correlation)
+    if len(bounds) <= MOST_EXACT:
+        return _integrated(bounds, correlation)
+    return simulated_orthant(bounds, correlation, num_points)
 
 
 @jax.custom_jvp

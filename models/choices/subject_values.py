@@ -313,6 +313,8 @@ def population_coords(model: Any, data: Any) -> dict[str, Any]:
         random = [labels[at] for at in found.random if at < values]
         rest = names.action_names or [f"action {at}" for at in range(data.legal.shape[1])]
         coords["random"] = [*random, *(rest if len(random) < len(found.random) else ())]
+        basis = [f"constant {number}" for number in range(len(found.random) - len(random))]
+        coords["random_parameter"] = coords["other_parameter"] = [*random, *basis]
         rows, columns = np.tril_indices(len(random), -1)
         coords["pair"] = [
             f"{random[row]}, {random[column]}" for row, column in zip(rows, columns, strict=True)

@@ -114,7 +114,7 @@ def test_a_fit_by_px_da_is_summarised_predicted_and_exported():
     assert "noise_covariance[air, bus]" in fit.summary().index
     np.testing.assert_allclose(np.asarray(fit.predict()).sum(1), 1, atol=1e-6)
     posterior = ethogram.to_arviz(fit.result, data, progress_bar=False).posterior
-    assert posterior["noise_covariance"].sel(alternative="air", beside="bus").shape == (4, 100)
+    assert posterior["noise_covariance"].sel(alternative="air", other_alternative="bus").shape == (4, 100)
     drawn = model.simulate(jax.random.key(1), data, {"v": np.ones(2), "noise_covariance": np.eye(2)})
     assert drawn.data.choice.shape == (10,)
     with pytest.raises(ValueError, match="pass a symmetric, positive definite matrix"):

@@ -234,7 +234,10 @@ def test_correlated_fixed_and_moved_coefficients_are_those_of_nuts():
         "v_slope[age, speed]", "v_slope[age, price]", "v_slope[age, seats]", "deviation[speed]",
         "deviation[price]", "correlation[price, speed]",
     ]  # fmt: skip
-    assert fit.to_arviz().posterior["correlation"].dims == ("chain", "draw", "pair")
+    posterior = fit.to_arviz().posterior
+    assert posterior["correlation"].dims == ("chain", "draw", "pair")
+    one = posterior["covariance"].sel(random_parameter="speed", other_parameter="price")
+    np.testing.assert_array_equal(one, posterior["covariance"][:, :, 0, 1])
 
 
 def test_what_px_da_and_laplace_do_not_take_is_named():

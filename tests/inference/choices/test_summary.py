@@ -12,8 +12,11 @@ from scipy.stats import norm
 
 from ethogram.inference.choices.effects import choice_shares
 from ethogram.inference.choices.summary import find_choice_mode, summarize_choices
+from ethogram.models.choices.choice_distribution import ChoiceDistribution
+from ethogram.models.choices.covariance_noise import independent_covariance
 from ethogram.models.choices.decisions import Decisions
 from ethogram.models.choices.noisy_mdp import NoisyMDP
+from ethogram.models.choices.probit_choice import NormalNoise
 from ethogram.models.data.trajectories import Metadata
 
 
@@ -163,6 +166,27 @@ def test_what_has_no_mode_is_refused():
         find_choice_mode(
             NoisyMDP(float("inf"), "features"), Decisions.from_list([[[1.0], [0.0]]] * 3, [0, 0, 0])
         )
+
+
+@pytest.mark.filterwarnings("ignore:the draws have not converged")
+def test_a_simulated_likelihood_is_beside_that_with_twice_the_points():
+    """Independent errors of five alternatives, whose likelihood the normal noise has by quadrature."""
+    random = np.random.default_rng(5)
+    names = Metadata(action_names=["bus", "car", "foot", "plane", "train"])
+    data = Decisions(
+        random.normal(size=(20, 5, 1)), np.ones((20, 5), bool), random.integers(5, size=20), metadata=names
+    )
+    draws = {
+        "theta": np.array([[0.4], [0.6]]),
+        "noise_covariance": np.stack([independent_covariance(4) / 2] * 2),
+    }
+    found = summarize_choices(NoisyMDP(4.0, "features", noise="covariance"), draws, data)
+    with jax.enable_x64(True):
+        each = ChoiceDistribution(data.features[..., 0] * 0.5 * np.sqrt(2), data.legal, NormalNoise())
+        exact = float(np.asarray(each.log_prob(data.choice)).sum())
+    assert found.refined != found.log_likelihood
+    assert abs(found.log_likelihood - exact) < 0.1 and abs(found.refined - exact) < 0.05
+    assert f"simulated by GHK ({found.refined:.4f} with twice the points)" in str(found)
 
 
 class Ran(MCMC):
