@@ -211,8 +211,8 @@ def test_correlated_fixed_and_moved_coefficients_are_those_of_nuts():
         1.0, correlated=True, loc_kappa=2.0, random=["speed", "price"], subject_features={"age": ages}
     )
     means, errors = [], []
-    for name, size in {"px-da": 1500, "nuts": 300}.items():
-        lengths = {"num_warmup": 150, "num_samples": size, "num_chains": 2, "progress_bar": False}
+    for name, size in {"px-da": 3000, "nuts": 600}.items():
+        lengths = {"num_warmup": 300, "num_samples": size, "num_chains": 2, "progress_bar": False}
         fit = ethogram.fit(jax.random.key(1), model, data, name, **lengths)
         sites, lead = fit.result.sites, (2, size, -1)
         parts = sites["loc"], 10 * sites["slope"], np.log(sites["deviation"]), sites["correlation"]
