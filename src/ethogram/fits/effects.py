@@ -27,7 +27,6 @@ __all__ = [
     "faults",
     "long_run",
     "plot_covariate",
-    "refuse_forecast",
     "responses",
 ]
 
@@ -103,14 +102,6 @@ def _slopes(
             yield (name, said, "intercept"), "intercept", (row, 0), draws["intercept"][:, state, row]
         for column, covariate in enumerate(emission.encoding.names):
             yield (name, said, covariate), "weight", (row, column), draws["weight"][:, state, row, column]
-
-
-def refuse_forecast(fit: Any, data: Any) -> Any:
-    """Raise TypeError: predictions need covariates of steps that are not there, or how long a state has lasted."""
-    raise TypeError(
-        "predictions need the covariates of the steps to come, or how long states have lasted: append these steps to "
-        "the data as missing frames, and read fit.states(data)"
-    )
 
 
 def effects(fit: Any, probability: float) -> Any:
