@@ -6,11 +6,13 @@ import types
 
 import jax
 import numpy as np
+import pandas
 import pytest
 from scipy.special import ndtr
 from scipy.stats import kstest
 
 import ethogram
+from ethogram.fits import effects
 from ethogram.fits.checks import checked, pseudo_residuals
 
 EMISSIONS = {
@@ -50,3 +52,17 @@ def test_residuals_are_standard_normal_under_the_truth_alone(kind):
     assert checked(fit, made.data) is bound
     assert distance(sites) > 1e-3
     assert distance({**sites, "intercept": sites["intercept"] + 1.5}) < 1e-6
+
+
+def test_dwell_times_of_few_bouts_are_said_to_be_those_of_the_prior():
+    """Of 30 and of 5 whole bouts, and of a size that is as uncertain as its prior."""
+    names = [*["0"] * 30, *["1"] * 5, *["2"] * 30]
+    table = pandas.DataFrame({"state": names, "cut": [""] * len(names)})
+    fit = types.SimpleNamespace(bouts=lambda: table, state_names=("0", "1", "2"))
+    rng = np.random.default_rng(0)
+    draws = {"dwell_size": np.exp(rng.normal(0, [0.3, 0.3, 1.5], (500, 3)))}
+    (finding,) = effects._of_dwell_times(fit, draws)
+    assert "1 (5 whole bouts), 2 (30 whole bouts)" in finding.evidence
+    draws["dwell_size"] = draws["dwell_size"][:, :1]
+    sure = types.SimpleNamespace(bouts=lambda: table, state_names=("0",))
+    assert not [*effects._of_dwell_times(sure, draws)]
