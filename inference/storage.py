@@ -27,7 +27,7 @@ from ethogram.models.whole_files import replacing
 __all__ = ["fingerprint", "pack", "read", "require_folder", "unpack", "write"]
 
 FORMAT = "ethogram 1"
-LATER = frozenset({"dwell"})
+LATER = frozenset({"dwell", "log_odds_scale"})
 """Fields with a default that files of earlier versions do not have."""
 
 

@@ -24,7 +24,7 @@ import ethogram
 from benchmarks import report
 from ethogram.domains import psytrack_rat
 
-__all__ = ["heldout", "measure", "planted"]
+__all__ = ["heldout", "measure", "planted", "simulated"]
 
 FORMULA = " + ".join(psytrack_rat.COVARIATES)
 FOLDS = 5
@@ -50,8 +50,8 @@ def heldout(data: Any, num_states: int, link: str, folds: int, seed: int) -> tup
     return np.concatenate(bits), np.concatenate(trials)
 
 
-def planted(seed: int) -> tuple[float, float]:
-    """Shares of trials of a planted data set that the truth, and the fit, decode."""
+def simulated(seed: int) -> tuple[Any, Any, dict[str, np.ndarray]]:
+    """A planted data set with its states, the model, and its parameters."""
     rng = np.random.default_rng(seed)
     stimulus = rng.uniform(-1, 1, (5, 300))
     blank = ethogram.Trajectories.from_list([np.zeros((300, 1))] * 5, covariates={"stimulus": list(stimulus)})
@@ -65,7 +65,12 @@ def planted(seed: int) -> tuple[float, float]:
         "intercept": (BIASES + SLOPES * stimulus.mean())[:, None],
         "weight": SLOPES[:, None, None],
     }
-    made = model.simulate(jax.random.key(seed), blank, parameters=parameters)
+    return model.simulate(jax.random.key(seed), blank, parameters=parameters), model, parameters
+
+
+def planted(seed: int) -> tuple[float, float]:
+    """Shares of trials of a planted data set that the truth, and the fit, decode."""
+    made, model, parameters = simulated(seed)
     bound = model.bind(made.data)
     entries = bound.entries(made.data)
     known = np.asarray(bound.likelihood(parameters, entries.batch).smooth(entries.value).state)

@@ -22,7 +22,7 @@ from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.families.numpyro_sites import start_of_site
 from ethogram.models.quick_jit import quick_jit
 from ethogram.models.roles.covariate_emission import CovariateEmission
-from ethogram.models.roles.covariate_roles import SPREAD, CovariateRoleHMM
+from ethogram.models.roles.covariate_roles import CovariateRoleHMM
 
 __all__ = [
     "Expansion",
@@ -130,7 +130,7 @@ class Problem(NamedTuple):
         num_rows = len(found.subjects) if layout.varies else 1
         before = np.zeros(layout.conjugate)
         scale = np.where(found.is_smooth, np.inf, model.transition.scale)
-        flat = np.concatenate([np.full(edges, SPREAD), np.tile(scale, edges)])
+        flat = np.concatenate([np.full(edges, model.transition.log_odds_scale), np.tile(scale, edges)])
         return cls(
             model,
             sequences,

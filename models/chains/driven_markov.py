@@ -65,8 +65,8 @@ class DrivenMarkov(HiddenMarkov):
     def forecast(self, key: Array, value: Any, steps: int) -> Forecast:
         """Raise TypeError: the covariates of the steps to come are not known."""
         raise TypeError(
-            "a forecast needs the covariates of the steps to come: append these steps to the data as missing frames, "
-            "and read their hidden states"
+            "a forecast needs the covariates of the steps to come: fit.predict(at=) takes them, or append the steps "
+            "to the data as missing frames, and read their hidden states"
         )
 
     def _walk(self, key: Array, first: Array, steps: int) -> Array:

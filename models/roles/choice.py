@@ -117,6 +117,14 @@ class ChoiceEmission(CovariateEmission):
         """Choices (..., time, state, 1)."""
         return jax.random.categorical(key, self._log_probability(eta))[..., None].astype(eta.dtype)
 
+    def distribution_function(self, eta: Array, value: Array) -> tuple[Array, Array]:
+        """Probabilities (..., time, state, 1) of a smaller option than those chosen (..., time, 1), and of up to it."""
+        below = jnp.arange(self.num_options) < value[..., None]
+        each = jnp.exp(self._log_probability(eta))
+        chosen = jnp.arange(self.num_options) == value[..., None]
+        smaller = jnp.sum(jnp.where(below, each, 0), axis=-1, keepdims=True)
+        return smaller, smaller + jnp.sum(jnp.where(chosen, each, 0), axis=-1, keepdims=True)
+
     def response(self, parameters: Any, eta: Array) -> Array:
         """Probabilities of the options, or of two of the second."""
         each = jnp.exp(self._log_probability(eta))
@@ -174,6 +182,11 @@ class LogitEmission(CovariateEmission):
     def draw(self, key: Array, parameters: Any, eta: Array, base: Any) -> Array:
         """Features (..., time, state, feature)."""
         return jax.random.bernoulli(key, jax.nn.sigmoid(eta)).astype(eta.dtype)
+
+    def distribution_function(self, eta: Array, value: Array) -> tuple[Array, Array]:
+        """Probabilities (..., time, state, feature) of a smaller value than (..., time, feature), and of up to it."""
+        zero, one = jax.nn.sigmoid(-eta), value[..., None, :] > 0
+        return jnp.where(one, zero, 0), jnp.where(one, 1, zero)
 
     def response(self, parameters: Any, eta: Array) -> Array:
         """Probabilities of a 1."""

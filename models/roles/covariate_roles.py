@@ -33,9 +33,6 @@ from ethogram.models.roles.role_hmm import RoleHMM, Simulated
 
 __all__ = ["CovariateRoleHMM", "by_states", "log_transitions"]
 
-SPREAD = 1.5
-"""Prior standard deviation of log odds, of a change of state and of the first one."""
-
 
 def log_transitions(
     log_odds: Float[Array, "*batch state state"],
@@ -258,7 +255,10 @@ class CovariateRoleHMM(RoleHMM):
 
     def conjugate_part(self) -> dict[str, Any]:
         """Parameters of initial state and emission, sampled inside a numpyro model."""
-        free = numpyro.sample("initial_free", dist.Normal(0, SPREAD).expand([self.num_roles]).to_event(1))
+        free = numpyro.sample(
+            "initial_free",
+            dist.Normal(0, self.transition.log_odds_scale).expand([self.num_roles]).to_event(1),
+        )
         sites = {"initial": numpyro.deterministic("initial", jax.nn.softmax(free))}
         if self.regresses:
             sites |= self.emission.sampled(self.num_roles)
@@ -298,7 +298,7 @@ class CovariateRoleHMM(RoleHMM):
 
         edges, columns = count * (count - 1), len(found.names)
         free = numpyro.sample("log_odds_free", dist.Normal(0, 1).expand([edges]).to_event(1))
-        sites = {"log_odds": square(self.expected_log_odds + SPREAD * free)}
+        sites = {"log_odds": square(self.expected_log_odds + self.transition.log_odds_scale * free)}
         white = numpyro.sample("effect_free", dist.Normal(0, 1).expand([edges, columns]).to_event(2))
         smooth = None
         if found.terms:
@@ -329,7 +329,9 @@ class CovariateRoleHMM(RoleHMM):
             return jnp.moveaxis(site, (-2, -1), (0, 1))[off]
 
         smooth = jnp.asarray(sites["smooth_scale"]) if found.terms else None
-        latent = {"log_odds_free": (edges("log_odds") - self.expected_log_odds) / SPREAD}
+        latent = {
+            "log_odds_free": (edges("log_odds") - self.expected_log_odds) / self.transition.log_odds_scale
+        }
         if smooth is not None:
             latent["smooth_scale"] = jnp.log(smooth)
         latent["effect_free"] = jnp.asarray(sites["effect"])[off] / self._effect_scale(smooth)

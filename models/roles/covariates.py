@@ -98,9 +98,10 @@ class Covariates:
         those of the population; None gives all the same.
     scale : prior standard deviation of the effect of a covariate with standard deviation 1.
     expected_dwell : steps that a state is expected to last; log odds of changes have a prior about it, with standard
-        deviation 1.5.
+        deviation `log_odds_scale`.
     lag : 0 takes the covariates of the step that is left, 1 those of the step before it, -1 those of the step that is
         entered, as momentuHMM; at the ends of a sequence those nearest.
+    log_odds_scale : prior standard deviation of log odds of changes, and of those of the first state.
 
     Examples
     --------
@@ -114,6 +115,7 @@ class Covariates:
     expected_dwell: float = static_field(default=10.0)
     lag: int = static_field(default=0)
     encoding: Encoding | None = None
+    log_odds_scale: float = static_field(default=1.5)
 
     def __post_init__(self) -> None:
         if not isinstance(self.formula, str):
@@ -122,6 +124,7 @@ class Covariates:
         require_number("scale", self.scale, above=0)
         require_number("expected_dwell", self.expected_dwell, above=1)
         require_integer("lag", self.lag, -LARGEST_LAG)
+        require_number("log_odds_scale", self.log_odds_scale, above=0)
         if self.formula.strip() and not self.variables():
             raise ValueError(f"formula {self.formula!r} names no covariate: give one, such as 'temperature'")
 

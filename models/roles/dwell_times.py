@@ -29,7 +29,7 @@ from ethogram.models.chains.phases import DwellMarkov, Phases
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.model_object import changed, model_object, static_field
 from ethogram.models.quick_jit import quick_jit
-from ethogram.models.roles.covariate_roles import SPREAD, CovariateRoleHMM, by_states, log_transitions
+from ethogram.models.roles.covariate_roles import CovariateRoleHMM, by_states, log_transitions
 from ethogram.models.roles.covariates import Covariates
 from ethogram.models.roles.role_hmm import OF_DWELL
 
@@ -39,6 +39,8 @@ FEW_PHASES = 16
 """Phases at least."""
 MOST_PHASES = 400
 """Phases at most."""
+SPREAD = 1.5
+"""Prior standard deviation of the logarithms of mean and size."""
 TAIL_ERROR = 2e-3
 """Largest `tail_error` of a tail that counts as that of the negative binomial."""
 POOR_TAIL = 0.05

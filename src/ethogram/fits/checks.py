@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jaxtyping import Float
@@ -31,7 +32,9 @@ def pseudo_residuals(
 ) -> Float[np.ndarray, "sequence time feature"]:
     """Normal quantiles of the predictive probability of a smaller value, given the frames before; NaN where missing.
 
-    Standard normal where the model is true, and independent over time. Ties of discrete features count half.
+    Standard normal where the model is true, and independent over time. Ties of discrete features count half; those of
+    choices with covariates, and of `LogitEmission`, a uniform share: Dunn and Smyth (1996), "Randomized quantile
+    residuals".
 
     Parameters
     ----------
@@ -42,6 +45,14 @@ def pseudo_residuals(
     missing = lacking(x, seen) | ~seen[..., None]
     count, entries = len(next(iter(draws.values()))), model.entries(data)
     below = np.zeros(x.shape)
+    if hasattr(model.emission, "distribution_function"):
+        ends = np.zeros((2, *x.shape))
+        for number in range(count):
+            at = {name: site[number] for name, site in draws.items()}
+            ends += np.asarray(_ends(model, at, entries.batch, entries.value)) / count
+        share = np.asarray(jax.random.uniform(key, x.shape))
+        below = ends[0] + share * (ends[1] - ends[0])
+        return np.where(missing, np.nan, ndtri(np.clip(below, 1e-9, 1 - 1e-9)))
     for number, part in enumerate(jax.random.split(key, count)):
         at = {name: site[number] for name, site in draws.items()}
         predicted = np.asarray(_predicted(model, at, entries.batch, entries.value))
@@ -53,17 +64,29 @@ def pseudo_residuals(
     return np.where(missing, np.nan, ndtri(np.clip(below, 1e-9, 1 - 1e-9)))
 
 
+@quick_jit(calls=2**4)
+def _ends(model: Any, parameters: Any, batch: Any, value: Any) -> tuple[Array, Array]:
+    """Predictive probabilities (sequence, time, feature) of a smaller value, and of one up to it."""
+    predicted = model.likelihood(parameters, batch).filter(value).predicted
+    columns = jnp.asarray(batch.covariates)[..., -jnp.shape(parameters["weight"])[-1] :]
+    eta = model.emission.predictor(parameters, columns)
+    found = model.emission.distribution_function(eta, jnp.asarray(value))
+    below, upto = (jnp.einsum("ntk,ntkf->ntf", predicted, each) for each in found)
+    return below, upto
+
+
 def checked(fit: Any, data: Any) -> Any:
     """The model of a fit, bound to data; TypeError unless it is a `RoleHMM` that has pseudo-residuals."""
     from ethogram.models.emissions import AutoregressiveGaussianEmission
     from ethogram.models.roles import CovariateEmission, RoleHMM
 
     model = fit.model
-    without = AutoregressiveGaussianEmission, CovariateEmission
-    if not isinstance(model, RoleHMM) or isinstance(model.emission, without):
+    emission = getattr(model, "emission", None)
+    without = isinstance(emission, CovariateEmission) and not hasattr(emission, "distribution_function")
+    if not isinstance(model, RoleHMM) or without or isinstance(emission, AutoregressiveGaussianEmission):
         raise TypeError(
             f"a {type(model).__name__} has no pseudo-residuals here: give a RoleHMM whose frames are independent given "
-            "the state, and whose emission has no covariates"
+            "the state, and whose emission has no covariates, or is a ChoiceEmission or LogitEmission"
         )
     require_free_states(model, data, "pseudo-residuals")
     return fit.draws(1).model

@@ -17,6 +17,7 @@ from ethogram.inference.draws import flat_draws
 from ethogram.models.arguments import require_number
 from ethogram.models.quick_jit import quick_jit
 from ethogram.models.roles import CovariateRoleHMM
+from ethogram.models.roles.dwell_times import SPREAD
 from ethogram.plots.axes import figure_or_new, show_plainly
 from ethogram.plots.covariates import covariate_curves
 
@@ -27,7 +28,6 @@ __all__ = [
     "faults",
     "long_run",
     "plot_covariate",
-    "refuse_forecast",
     "responses",
 ]
 
@@ -35,6 +35,8 @@ NUM_POINTS = 50
 """Of a curve along a covariate."""
 UNTOLD = 0.9
 """Posterior standard deviation of an effect over that of the prior, from which on the data said nothing of it."""
+LEAST_BOUTS = 20
+"""Bouts with both ends, from which on their distribution is told."""
 RUNAWAY = 2.5
 """Mean of an effect in standard deviations of its prior, from which on it is doubtful that the data bound it."""
 
@@ -59,6 +61,8 @@ def faults(fit: Any, thorough: bool) -> Iterator[Finding]:
         for column in np.flatnonzero(~found.is_smooth)
     }
     yield from _decided_by_prior(standard, "the change", "Covariates")
+    if "dwell_size" in draws:
+        yield from _of_dwell_times(fit, draws)
     if model.regresses:
         emission = model.emission
         scales = {
@@ -70,6 +74,24 @@ def faults(fit: Any, thorough: bool) -> Iterator[Finding]:
             for (state, row, column), site, place, each in _slopes(fit, model, draws)
         }
         yield from _decided_by_prior(standard, "the observation", type(emission).__name__)
+
+
+def _of_dwell_times(fit: Any, draws: Mapping[str, np.ndarray]) -> Iterator[Finding]:
+    """States whose dwell times the data hardly tell: of few whole bouts, or of a size as uncertain as its prior."""
+    bouts = fit.bouts()
+    whole = bouts["state"][bouts["cut"] == ""].value_counts()
+    counts = [int(whole.get(name, 0)) for name in fit.state_names]
+    spread = np.log(draws["dwell_size"].astype(float)).std(0) / SPREAD
+    untold = [at for at, count in enumerate(counts) if count < LEAST_BOUTS or spread[at] > UNTOLD]
+    if untold:
+        said = ", ".join(f"{fit.state_names[at]} ({counts[at]} whole bouts)" for at in untold)
+        yield Finding(
+            "dwell times",
+            Level.CAUTION,
+            f"The prior decides much of how dwell times are distributed in these states: {said}.",
+            "Do not read their size; leave dwell= out, or record more.",
+            len(untold) / len(counts),
+        )
 
 
 def _decided_by_prior(standard: Mapping[str, np.ndarray], outcome: str, owner: str) -> Iterator[Finding]:
@@ -103,14 +125,6 @@ def _slopes(
             yield (name, said, "intercept"), "intercept", (row, 0), draws["intercept"][:, state, row]
         for column, covariate in enumerate(emission.encoding.names):
             yield (name, said, covariate), "weight", (row, column), draws["weight"][:, state, row, column]
-
-
-def refuse_forecast(fit: Any, data: Any) -> Any:
-    """Raise TypeError: predictions need covariates of steps that are not there, or how long a state has lasted."""
-    raise TypeError(
-        "predictions need the covariates of the steps to come, or how long states have lasted: append these steps to "
-        "the data as missing frames, and read fit.states(data)"
-    )
 
 
 def effects(fit: Any, probability: float) -> Any:

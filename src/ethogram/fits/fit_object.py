@@ -17,10 +17,11 @@ from ethogram.fits.as_code import as_code
 from ethogram.fits.behaviour_tables import NUM_PATHS, BehaviourTables
 from ethogram.fits.corrected import corrected_fit
 from ethogram.fits.estimates import answer_dataset, estimates
+from ethogram.fits.forecasts import NUM_DRAWS, some_draws
 from ethogram.fits.new_data import Score, by_group, mean_and_error, require_alike, require_free_states
 from ethogram.fits.states import HiddenStates, names_of_states, renamed, warn_of_rare
 from ethogram.fits.summary_table import with_findings
-from ethogram.fits.systems import NUM_DRAWS, require_taken, some_draws, system_of
+from ethogram.fits.systems import require_taken, system_of
 from ethogram.inference import storage
 from ethogram.inference.conjugate import ConjugateResult
 from ethogram.inference.conjugate.gibbs_draws import can_sweep, gibbs_draws
@@ -282,21 +283,25 @@ class Fit(BehaviourTables):
             self._paths, self._diagnoses[thorough] = paths, Diagnosis(found)
         return self._diagnoses[thorough]
 
-    def predict(self, data: Any = None, **settings: int) -> Any:
+    def predict(self, data: Any = None, **settings: Any) -> Any:
         """What the agents do next, or in new data, averaged over the posterior.
 
-        Of roles: draws of the next `steps` observations of every sequence, with the probabilities of the roles. Of
+        Of roles: draws of the next `steps` observations of every sequence, with the probabilities of the roles; with
+        covariates, which these steps need, also means of the observations, such as probabilities of options. Of
         intents, those with rewards too: probabilities (sequence, time, action) of every action given the actions before
         it. Of choices: probabilities (decision, option). Of rewards: `PolicySummary`. Of a query: the assignment. Of an
-        imitation: the roll-outs of its policies from the first states of the demonstrations. Of a model of your own:
-        as of roles where its distribution of the data has the method ``forecast``; else an xarray Dataset of simulated
+        imitation: the roll-outs of its policies from the first states of the demonstrations. Of a model of your own: as
+        of roles where its distribution of the data has the method ``forecast``; else an xarray Dataset of simulated
         data (draw, sequence, ...), as long as the data, one set for each draw of the parameters.
 
         Parameters
         ----------
         data : the data of the fit where None.
-        settings : ``steps`` (10) and ``num_draws`` (100) of roles, and of models of your own; ``cell_noise=True`` of
-            rewards, for policies under the rewards of states with their own noise, not as a function of features.
+        settings : ``steps`` (10) and ``num_draws`` (100) of roles, and of models of your own. With covariates ``at``,
+            values by name for all steps, (step,) or (sequence, step), where others keep their last ones; or ``future``,
+            trajectories of the steps to come with these covariates, one sequence for each of `data`. Of rewards
+            ``cell_noise=True``, for policies under the rewards of states with their own noise, not as a function of
+            features.
         """
         require_taken(self, "a prediction", self._system.predict, settings)
         return self._system.predict(self, self._data(data), **settings)

@@ -20,7 +20,7 @@ from ethogram.fits.densities import log_densities, log_likelihood
 from ethogram.fits.diagnose_choices import of_choices
 from ethogram.fits.diagnose_rewards import of_rewards
 from ethogram.fits.estimates import entries_of, exported_entries
-from ethogram.fits.new_data import require_free_states
+from ethogram.fits.forecasts import NUM_DRAWS, forecast_covariates, forecast_roles, some_draws
 from ethogram.inference.conjugate import ConjugateResult
 from ethogram.inference.diagnostics import Finding
 from ethogram.inference.draws import flat_draws, one_chain
@@ -30,40 +30,20 @@ from ethogram.models.arguments import require_integer
 from ethogram.models.conjugate_model import ConjugateModel, overrides
 from ethogram.models.data import Trajectories
 from ethogram.models.numpy_generator import numpy_generator
-from ethogram.models.printing import short_repr
 from ethogram.models.quick_jit import quick_jit
 from ethogram.plots.axes import draw_intervals
 from ethogram.plots.colours import SERIES
 
 __all__ = [
-    "NUM_DRAWS",
     "SYSTEMS",
-    "RoleForecast",
     "System",
     "require_taken",
-    "some_draws",
     "system_of",
 ]
 
 
-NUM_DRAWS = 1000
-"""Draws of the parameters of a variational fit."""
 MOST_ESTIMATES = 30
 """Estimates in the figure of a model of the user's own."""
-
-
-@short_repr
-class RoleForecast(NamedTuple):
-    """The steps after each sequence.
-
-    Attributes
-    ----------
-    observations : (draw, sequence, step, feature...) one future per draw of the parameters.
-    probability : (sequence, step, role) of the roles.
-    """
-
-    observations: Float[np.ndarray, "draw sequence step ..."]
-    probability: Float[np.ndarray, "sequence step role"]
 
 
 def _no_states(fit: Any, data: Any) -> Any:
@@ -96,7 +76,7 @@ def _own_predictions(fit: Any, data: Trajectories, steps: int | None = None, num
     if overrides(first.model, "likelihood"):
         one = {name: site[0] for name, site in draws.items()}
         if hasattr(first.model.likelihood(one, first.model.entries(data).batch), "forecast"):
-            return _forecast_roles(fit, data, 10 if steps is None else steps, num_draws)
+            return forecast_roles(fit, data, 10 if steps is None else steps, num_draws)
     if steps is not None:
         raise TypeError(
             f"predictions of a {type(fit.model).__name__} take num_draws and no steps: they are as long as data, since "
@@ -159,14 +139,6 @@ class System(NamedTuple):
     warns_of_rare_states: bool = False
 
 
-def some_draws(fit: Any, count: int) -> dict[str, np.ndarray]:
-    """Draws (draw, ...) of the parameters by site: `count` equally spaced of all chains, or all where fewer."""
-    draws = flat_draws(fit.draws(max(count, NUM_DRAWS)).sites)  # one compiled program for all numbers
-    total = len(next(iter(draws.values())))
-    rows = np.linspace(0, total - 1, min(count, total)).round().astype(int)
-    return {name: site[rows] for name, site in draws.items()}
-
-
 def _inferred(infer: Callable[..., Any], fit: Any, data: Trajectories) -> Any:
     """Hidden states by `infer_roles` or `infer_intents`: of a posterior, or of draws with their model."""
     if isinstance(fit.result, ConjugateResult):
@@ -179,30 +151,6 @@ def _role_states(fit: Any, data: Trajectories) -> Any:
     from ethogram.inference.roles import infer_roles
 
     return _inferred(infer_roles, fit, data)
-
-
-@quick_jit(calls=2**7, static_argnames="steps")
-def _forecasts(model: Any, batch: Any, value: Any, draws: Any, keys: Any, steps: int) -> Any:
-    """The next observations, and probabilities of the roles, for each draw."""
-
-    def one(drawn: Any) -> Any:
-        following = model.likelihood(drawn[0], batch).forecast(drawn[1], value, steps)
-        return following.observations, following.state
-
-    return jax.lax.map(one, (draws, keys))
-
-
-def _forecast_roles(fit: Any, data: Trajectories, steps: int = 10, num_draws: int = 100) -> RoleForecast:
-    require_integer("steps", steps, 1)
-    require_integer("num_draws", num_draws, 1)
-    model = fit.draws(1).model  # bound to the data of the fit
-    model.check(data)
-    require_free_states(model, data, "forecasts")
-    draws = some_draws(fit, num_draws)
-    keys = jax.random.split(fit._key, len(next(iter(draws.values()))))
-    entries = model.entries(data)
-    observations, probability = _forecasts(model, entries.batch, entries.value, draws, keys, steps)
-    return RoleForecast(np.asarray(observations), np.asarray(probability).mean(0))
 
 
 def _imitated_states(fit: Any, data: Trajectories) -> Any:
@@ -371,7 +319,7 @@ def _no_density(fit: Any, data: Any, num_draws: int) -> tuple[np.ndarray, np.nda
 _ROLES = System(
     methods.role_methods,
     _role_states,
-    _forecast_roles,
+    forecast_roles,
     draw=figures.draw_roles,
     num_states=lambda fit: fit.model.num_roles,
     faults=diagnose.of_roles,
@@ -391,7 +339,7 @@ SYSTEMS: Mapping[str, System] = {
     "roles.CovariateRoleHMM": _ROLES._replace(
         methods=methods.covariate_methods,
         entries=effects.entries,
-        predict=effects.refuse_forecast,
+        predict=forecast_covariates,
         faults=effects.faults,
     ),
     "roles.RoleHMM": _ROLES,

@@ -13,7 +13,6 @@ from scipy.stats import norm
 
 import ethogram
 from ethogram.inference.roles.laplace_roles import laplace_roles
-from ethogram.models.roles.covariate_roles import SPREAD
 from ethogram.models.roles.covariates import Covariates
 
 STEPS = 150
@@ -51,7 +50,7 @@ def test_draws_are_those_of_a_logit_where_the_states_are_known():
 
         def minus_log_density(theta, moved=moved, changes=changes):
             eta = theta[0] + theta[1] * moved
-            prior = ((theta[0] - expected) / SPREAD) ** 2 / 2 + theta[1] ** 2 / 2
+            prior = ((theta[0] - expected) / Covariates().log_odds_scale) ** 2 / 2 + theta[1] ** 2 / 2
             return np.logaddexp(0, eta).sum() - eta[changes].sum() + prior
 
         best = minimize(minus_log_density, [expected, 0.0], method="BFGS")
@@ -98,7 +97,9 @@ def test_the_scale_of_subjects_is_that_of_a_hierarchical_logit():
         density = np.array(
             [
                 [
-                    log_likelihood(b, tau, stays, changes) + norm.logpdf(b, -np.log(9), SPREAD) - tau**2 / 2
+                    log_likelihood(b, tau, stays, changes)
+                    + norm.logpdf(b, -np.log(9), Covariates().log_odds_scale)
+                    - tau**2 / 2
                     for b in log_odds
                 ]
                 for tau in scales
