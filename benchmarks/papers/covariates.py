@@ -1,4 +1,4 @@
-"""Role HMMs with covariates on planted data: coverage of intervals, differences of animals, decoding, and the wait.
+"""Role HMMs with covariates on planted data: coverage of intervals, differences of animals, and decoding.
 
 Three states apart by 2 to 3 deviations; switching depends on temperature (a random walk of its own for each animal), on
 noise that has an effect too, and on the hour of the day by a sine and a cosine. Effects of a covariate with standard
@@ -8,38 +8,28 @@ deviation 1 are drawn from N(0, .5^2), log odds of a change from N(-2.5, .4^2), 
 - `none`: where animals do not differ, the share of intervals of `scale` that reach below .1.
 - `decoded`: of animals of 200 steps, the share of frames in their true state: by a model whose subjects vary, by one
   without differences, and by one fit per animal.
-- `wait`: CPU seconds of `ethogram.fit` in a new process, cold and then of other data of the same size, imports apart.
-- `gradient`: of the log likelihood of one chain of 10^6 steps, its CPU time over that with a fixed matrix.
+
+`benchmarks.speed.covariates` has the wait.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import subprocess
-import sys
 import time
 import warnings
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 import ethogram
 from benchmarks import report
-from ethogram.models.chains.markov_chain import log_normalizer
 
-__all__ = ["measure", "planted"]
+__all__ = ["fitted", "measure", "planted"]
 
 STATES, FORMULA = 3, "temperature + noise + np.sin(angle) + np.cos(angle)"
 MEAN = np.array([[0.0, 0.0], [2.0, 1.0], [1.0, 3.0]])
 OFF = ~np.eye(STATES, dtype=bool)
-WAITS = {
-    "10 animals x 2 000, 2 covariates": (10, 2000, False),
-    "50 animals x 200, they differ": (50, 200, True),
-}
-TARGETS = {"10 animals x 2 000, 2 covariates": (6, 1), "50 animals x 200, they differ": (25, 8)}
 
 
 def planted(seed: int, animals: int, steps: int, scale: float) -> tuple[Any, Any, dict[str, np.ndarray]]:
@@ -123,60 +113,6 @@ def decoded(animals: int, seed: int) -> list[dict[str, Any]]:
     return [*rows, {"check": f"decoded, {animals} animals, subjects vary", **reached}]
 
 
-def waits(name: str) -> list[dict[str, Any]]:
-    """CPU seconds of the first fit of a process, and of the second."""
-    command = [sys.executable, "-m", "benchmarks.papers.covariates", "--wait", name]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    rows = []
-    for kind, value, target in zip(
-        ("cold", "warm"), json.loads(done.stdout.splitlines()[-1]), TARGETS[name], strict=True
-    ):
-        rows.append(
-            {"check": f"CPU s, {name}, {kind}", "value": value, "target": target, "reached": value <= target}
-        )
-    return rows
-
-
-def two_fits(name: str) -> None:
-    """Print CPU seconds of two fits of data of one size."""
-    animals, steps, differ = WAITS[name]
-    seconds = []
-    for seed in range(2):
-        model, made, _ = planted(seed, animals, steps, 0.5)
-        if not differ:
-            transition = ethogram.Covariates("temperature + noise")
-            model = ethogram.RoleHMM(STATES, model.emission, transition=transition)
-        begin = time.process_time()
-        fitted(model, made.data, seed)
-        seconds.append(time.process_time() - begin)
-    print(json.dumps(seconds))
-
-
-def gradient_ratio(steps: int) -> float:
-    """CPU time of a gradient with one matrix per step over that with a fixed one; medians of five, interleaved."""
-    rng = np.random.default_rng(0)
-    likelihood = rng.normal(size=(1, steps, STATES)).astype(np.float32)
-    column = rng.normal(size=(1, steps)).astype(np.float32)
-    odds = np.where(OFF, -2.5, 0).astype(np.float32)
-
-    def fixed(odds: Any, effect: Any, likelihood: Any, column: Any) -> Any:
-        return log_normalizer(jnp.zeros(STATES), jax.nn.log_softmax(odds + 0 * effect), likelihood).sum()
-
-    def driven(odds: Any, effect: Any, likelihood: Any, column: Any) -> Any:
-        eta = odds + effect * column[:, :-1, None, None]
-        return log_normalizer(jnp.zeros(STATES), jax.nn.log_softmax(eta), likelihood).sum()
-
-    both = [jax.jit(jax.grad(each, argnums=(0, 1))) for each in (fixed, driven)]
-    times: list[list[float]] = [[], []]
-    for _ in range(6):
-        for each, kept in zip(both, times, strict=True):
-            begin = time.process_time()
-            jax.block_until_ready(each(odds, 0.3 * OFF, likelihood, column))
-            kept.append(time.process_time() - begin)
-    first, second = (float(np.median(kept[1:])) for kept in times)
-    return second / first
-
-
 def measure(settings: argparse.Namespace) -> list[dict[str, Any]]:
     """One row per check."""
     count = 2 if settings.quick else 30
@@ -197,15 +133,8 @@ def measure(settings: argparse.Namespace) -> list[dict[str, Any]]:
         add(f"coverage of 90 % intervals, {name}", float(np.mean(each)), *ends, standard_error=error, **more)
     none = [covered(settings.seed + 1000 + seed, 0.0)["small"] for seed in range(count)]
     add("none: intervals of scale that reach below .1", float(np.mean(none)), 0.9, 1.0, data_sets=count)
-    rows += decoded(4 if settings.quick else 20, settings.seed)
-    add("gradient over a fixed chain's", gradient_ratio(10**4 if settings.quick else 10**6), 0.0, 2.5)
-    for name in [] if settings.quick else WAITS:
-        rows += waits(name)
-    return rows
+    return rows + decoded(4 if settings.quick else 20, settings.seed)
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--wait"]:
-        two_fits(sys.argv[2])
-    else:
-        raise SystemExit(report.run("covariates", __doc__, measure))
+    raise SystemExit(report.run("covariates", __doc__, measure))

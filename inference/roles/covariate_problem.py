@@ -18,7 +18,10 @@ from jax import Array, lax
 from numpyro.distributions import biject_to
 from numpyro.infer.util import constrain_fn, potential_energy
 
+from ethogram.models.chains import markov_chain
+from ethogram.models.chains.logit_chains import log_evidence
 from ethogram.models.data.trajectories import Trajectories
+from ethogram.models.emissions.missing_features import count_patterns
 from ethogram.models.families.numpyro_sites import start_of_site
 from ethogram.models.quick_jit import quick_jit
 from ethogram.models.roles.covariate_emission import CovariateEmission
@@ -29,7 +32,7 @@ __all__ = [
     "Layout",
     "Problem",
     "latent_starts",
-    "log_joint",
+    "log_joints",
     "unconstrained",
     "with_latent",
 ]
@@ -38,8 +41,9 @@ LEAST_PROBABILITY = 1e-3
 """Of a first state, where the search starts."""
 MOST_LOG_ODDS = 8.0
 """Size of the log odds of a change at which Newton's method starts."""
-TOGETHER = 8
-"""Places at which one call of the compiled program takes value and slope: of steps that are halved, and of draws."""
+TOGETHER, NUMBERS = 8, 2**20
+"""Places at most at which one call of a compiled program takes value and slope: of steps that are halved, and of draws;
+and transition probabilities of one call, whose memory is then used again by the next."""
 STEP = 1e-5
 """Of differences of gradients; the error of second derivatives is about as large, relative to the third."""
 
@@ -123,8 +127,10 @@ class Problem(NamedTuple):
         columns = np.array(entries.batch.covariates, float)
         columns[..., : len(found.names)] /= found.spread  # others are of the emission
         batch = entries.batch._replace(covariates=columns, subject=None)
+        if count_patterns(batch.observations, batch.observed) == 1:
+            batch = batch._replace(observations=None)  # traced, they would be taken for frames with gaps
         sequences = Sequences(entries.value, batch, np.asarray(entries.batch.subject))
-        model, sequences = jax.tree.map(_double, (model, sequences))
+        model, sequences = jax.device_put(jax.tree.map(_double, (model, sequences)))
         edges, width = model.num_roles * (model.num_roles - 1), len(found.names)
         layout = Layout(_size(model), edges, width, model.transition.vary is not None)
         num_rows = len(found.subjects) if layout.varies else 1
@@ -168,13 +174,21 @@ class Problem(NamedTuple):
         return np.where(np.isnan(values), -np.inf, values)
 
     def _in_parts(self, program: Any, rows: np.ndarray) -> Any:
-        """What a compiled program finds at rows (draw, row, size), `TOGETHER` at a time."""
-        padded = np.resize(rows, (-(-len(rows) // TOGETHER) * TOGETHER, *rows.shape[1:]))
-        found = [
-            program(self.model, self.data, self.layout, part)
-            for part in padded.reshape(-1, TOGETHER, *rows.shape[1:])
-        ]
+        """What a compiled program finds at rows (draw, row, size), few at a time."""
+        each = math.prod(self.data.batch.observed.shape) * self.model.num_roles**2
+        count = int(np.clip(NUMBERS // each, 1, TOGETHER))
+        padded = np.resize(rows, (-(-len(rows) // count) * count, *rows.shape[1:]))
+        found = [self.found(program, part) for part in padded.reshape(-1, count, *rows.shape[1:])]
         return jax.tree.map(lambda *each: np.concatenate(each)[: len(rows)], *found)
+
+    def found(self, program: Any, *of: Any, **static: Any) -> Any:
+        """What a program of log densities, its first result, finds quickly, or where that is not a number exactly."""
+        given = self.model, self.data, self.layout, *of
+        if self.model.kernels is markov_chain:
+            found = program(*given, quick=True, **static)
+            if not np.isnan(jax.tree.leaves(found)[0]).any():
+                return found
+        return program(*given, quick=False, **static)
 
     def start(self, parameters: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
         """Phi and d at the parameters of a fit without covariates."""
@@ -268,41 +282,77 @@ def _log_prior(model: CovariateRoleHMM, z: Array) -> Array:
     return -potential_energy(model.conjugate_part, (), {}, _by_site(model, z))
 
 
-def _log_likelihood(model: CovariateRoleHMM, data: Sequences, layout: Layout, rows: Array) -> Array:
-    """Summed log likelihood of all sequences at rows (row, size) of parameters."""
+def _of_sequences(
+    model: CovariateRoleHMM, data: Sequences, layout: Layout, rows: Array, function: Any
+) -> Any:
+    """What a function of chain, value, log odds and effects gives at rows (row, size) of parameters."""
     square = model.by_change
 
-    def chain(row: Array, value: Any, batch: Trajectories) -> Any:
+    def one(row: Array, value: Any, batch: Trajectories) -> Any:
         z, odds, effects, own = jnp.split(
             row, np.cumsum([layout.conjugate, layout.edges, layout.edges * layout.columns])
         )
-        odds = odds + own if layout.varies else odds
-        effect = jnp.moveaxis(square(effects.reshape(layout.edges, layout.columns).T), 0, -1)
+        odds, effects = odds + own if layout.varies else odds, effects.reshape(layout.edges, layout.columns)
+        effect = jnp.moveaxis(square(effects.T), 0, -1)
         parameters = _constrained(model, z) | {"log_odds": square(odds), "effect": effect}
-        return model.chain(parameters, batch, validate_args=False)._chain(value)
+        return function(model.chain(parameters, batch, validate_args=False), value, odds, effects)
 
     if layout.varies:
-        each = jax.vmap(chain)(rows[data.row], data.value, data.batch)
-    else:
-        each = chain(rows[0], data.value, data.batch)
-    return jnp.sum(model.kernels.log_normalizer(*each))
+        return jax.vmap(one)(rows[data.row], data.value, data.batch)
+    return one(rows[0], data.value, data.batch)
 
 
-def log_joint(model: Any, data: Sequences, layout: Layout, rows: Array) -> Array:
+def _log_joint(model: Any, data: Sequences, layout: Layout, rows: Array) -> Array:
     """Log likelihood and log prior of the conjugate part at rows (row, size)."""
-    return _log_likelihood(model, data, layout, rows) + _log_prior(model, rows[0, : layout.conjugate])
+    chains = _of_sequences(model, data, layout, rows, lambda chain, value, *_: chain._chain(value))
+    return jnp.sum(model.kernels.log_normalizer(*chains)) + _log_prior(model, rows[0, : layout.conjugate])
 
 
-@quick_jit(calls=2**8, static_argnames="layout")
-def _values(model: Any, data: Sequences, layout: Layout, rows: Array) -> Array:
+def _side_by_side(model: Any, data: Sequences, layout: Layout, rows: Array) -> Array:
+    """As `_log_joint` at rows (draw, row, size), NaN where `log_evidence` is."""
+
+    def one(row: Array) -> Any:
+        return _of_sequences(
+            model,
+            data,
+            layout,
+            row,
+            lambda chain, value, *odds: (chain._log_initial, chain.step_log_likelihood(value), *odds),
+        )
+
+    log_pi, log_lik, odds, effects = jax.vmap(one)(rows)
+    own = "s" * layout.varies
+    columns = jnp.asarray(data.batch.covariates)[:, :-1, : layout.columns]
+    moved = jnp.einsum(f"d{own}ec,stc->teds", effects, columns, precision="highest")
+    log_lik = jnp.moveaxis(log_lik, (0, 1), (2, 3))
+
+    def first(x: Array) -> Array:  # (..., draw, sequence or 1)
+        return jnp.moveaxis(x if layout.varies else x[:, None], -1, 0)
+
+    each_lane = jnp.broadcast_to(first(log_pi), log_lik.shape[1:]), moved + first(odds), log_lik
+    lanes = (x.reshape(*x.shape[:-2], math.prod(x.shape[-2:])) for x in each_lane)
+    each = log_evidence(*lanes).reshape(len(rows), -1)
+    return each.sum(1) + jax.vmap(functools.partial(_log_prior, model))(rows[:, 0, : layout.conjugate])
+
+
+def log_joints(model: Any, data: Sequences, layout: Layout, quick: bool) -> Any:
+    """The function of rows (draw, row, size) that is `_log_joint` of each; NaN, if `quick`, where `log_evidence` is."""
+    if quick:
+        return functools.partial(_side_by_side, model, data, layout)
+    return functools.partial(lax.map, functools.partial(_log_joint, model, data, layout))
+
+
+@quick_jit(calls=2**10, static_argnames=("layout", "quick"))
+def _values(model: Any, data: Sequences, layout: Layout, rows: Array, quick: bool) -> Array:
     """Log density (draw,) at rows (draw, row, size)."""
-    return lax.map(functools.partial(log_joint, model, data, layout), rows)
+    return log_joints(model, data, layout, quick)(rows)
 
 
-@quick_jit(calls=2**8, static_argnames="layout")
-def _slopes(model: Any, data: Sequences, layout: Layout, rows: Array) -> tuple[Array, Array]:
+@quick_jit(calls=2**10, static_argnames=("layout", "quick"))
+def _slopes(model: Any, data: Sequences, layout: Layout, rows: Array, quick: bool) -> tuple[Array, Array]:
     """Log density (draw,) at rows (draw, row, size), and its gradient (draw, row, size)."""
-    return lax.map(jax.value_and_grad(functools.partial(log_joint, model, data, layout)), rows)
+    values, gradient = jax.vjp(log_joints(model, data, layout, quick), rows)
+    return values, gradient(jnp.ones_like(values))[0]
 
 
 def latent_starts(model: CovariateRoleHMM, draws: dict[str, Any]) -> dict[str, Array]:

@@ -18,7 +18,7 @@ from jax import Array, lax
 from ethogram.inference.roles.covariate_problem import (
     Layout,
     Problem,
-    log_joint,
+    log_joints,
     unconstrained,
     with_latent,
 )
@@ -53,9 +53,7 @@ def best_start(
     starts[:, : problem.layout.conjugate] = np.asarray(drawn)
     precision, _ = problem.prior(log_scales)
     prior = jnp.asarray(problem.centre), jnp.asarray(precision)
-    places, heights = _climbs(
-        problem.model, problem.data, problem.layout, problem.num_rows, prior, jnp.asarray(starts)
-    )
+    heights, places = problem.found(_climbs, prior, jnp.asarray(starts), num_rows=problem.num_rows)
     heights = np.where(np.isnan(heights), -np.inf, heights)
     if not (heights > -np.inf).any():
         raise RuntimeError(
@@ -74,19 +72,26 @@ def _draws(model: Any, keys: Array, parameters: dict[str, Any]) -> Array:
     return jax.vmap(one)(keys)
 
 
-@quick_jit(static_argnames=("layout", "num_rows"))
+@quick_jit(calls=10 * STEPS, static_argnames=("layout", "num_rows", "quick"))
 def _climbs(
-    model: Any, data: Any, layout: Layout, num_rows: int, prior: tuple[Array, Array], starts: Array
+    model: Any,
+    data: Any,
+    layout: Layout,
+    prior: tuple[Array, Array],
+    starts: Array,
+    num_rows: int,
+    quick: bool,
 ) -> tuple[Array, Array]:
-    """Places (restart, shared) after all steps of climbs side by side, and log joint densities there."""
+    """Log joint densities (restart,) after all steps of climbs side by side, and places (restart, shared) there."""
     centre, precision = prior
 
     def log_posterior(phi: Array) -> Array:
-        rows = jnp.broadcast_to(jnp.pad(phi, (0, layout.size - layout.shared)), (num_rows, layout.size))
-        return log_joint(model, data, layout, rows) - ((phi - centre) ** 2 @ precision) / 2
+        every = jnp.pad(phi, ((0, 0), (0, layout.size - layout.shared)))[:, None]
+        rows = jnp.broadcast_to(every, (len(phi), num_rows, layout.size))
+        return log_joints(model, data, layout, quick)(rows) - ((phi - centre) ** 2 @ precision) / 2
 
     optimiser = optax.adam(optax.cosine_decay_schedule(STEP_SIZE, STEPS))
-    slope = jax.vmap(jax.grad(log_posterior))
+    slope = jax.grad(lambda phi: jnp.sum(log_posterior(phi)))
 
     def step(carry: Any, _: None) -> tuple[Any, None]:
         phi, state = carry
@@ -94,4 +99,4 @@ def _climbs(
         return (phi + moves, state), None
 
     (places, _), _ = lax.scan(step, (starts, optimiser.init(starts)), length=STEPS)
-    return places, jax.vmap(log_posterior)(places)
+    return log_posterior(places), places

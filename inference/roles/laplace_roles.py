@@ -71,10 +71,14 @@ class Gaussian(NamedTuple):
 
     phi: np.ndarray  # (shared,)
     root: np.ndarray  # Cholesky factor of the precision of phi
-    d: np.ndarray  # (row, edge), at phi
-    slope: np.ndarray  # (row, edge, shared), of the mean of d by phi
-    d_root: np.ndarray  # Cholesky factors (row, edge, edge) of the precision of d given phi
+    d_root: np.ndarray  # Cholesky factors L (row, edge, edge) of the precision of d given phi
+    white: np.ndarray  # (row, edge, shared + 1): L'd has the mean white[..., -1] - white[..., :-1] phi
     evidence: float  # log integral, less the expansion's constant
+
+    def d(self, phi: np.ndarray, noise: Any = 0.0) -> np.ndarray:
+        """D (row, edge) given phi, at the mean or at standard normal noise (row, edge)."""
+        white = self.white[..., -1] - self.white[..., :-1] @ phi + noise
+        return np.linalg.solve(self.d_root.swapaxes(1, 2), white[..., None])[..., 0]
 
 
 def laplace_roles(
@@ -176,7 +180,7 @@ def condition(
 
     With damping, precisions grow by this share of their diagonal, about the place of the expansion.
     """
-    shared, varies = problem.layout.shared, problem.layout.varies
+    shared = problem.layout.shared
     on_phi, on_d = problem.prior(log_scales)
     linear, information = expansion.linear, expansion.information
     precision = information[:, :shared, :shared].sum(0) + np.diag(on_phi)
@@ -189,22 +193,20 @@ def condition(
         more = damping * np.maximum(np.abs(np.diagonal(own, axis1=1, axis2=2)), 1.0)
         own, own_pull = own + more[:, None] * np.eye(own.shape[-1]), own_pull + more * expansion.d
     evidence = problem.layout.conjugate * math.log(2 * math.pi) / 2  # their prior is in the expansion
-    if varies:
-        root_d = np.linalg.cholesky(own)
-        solved = np.linalg.solve(own, np.concatenate([cross, own_pull[..., None]], axis=2))
-        slope, offset = -solved[..., :-1], solved[..., -1]
-        precision = precision + np.einsum("rep,req->pq", cross, slope)
-        pull = pull - np.einsum("rep,re->p", cross, offset)
-        evidence += (own_pull * offset).sum() / 2 - np.log(np.diagonal(root_d, axis1=1, axis2=2)).sum()
-        evidence -= len(own) * log_scales[: len(on_d)].sum()
-    else:
-        root_d, slope, offset = own, np.zeros((len(own), 0, shared)), own_pull
-    root = np.linalg.cholesky((precision + precision.T) / 2)
-    phi = np.linalg.solve(root.T, np.linalg.solve(root, pull))
+    root_d = np.linalg.cholesky(own)
+    white = np.linalg.solve(root_d, np.concatenate([cross, own_pull[..., None]], axis=2))
+    flat = white.reshape(-1, shared + 1)
+    products = flat.T @ flat
+    precision, pull = precision - products[:-1, :-1], pull - products[:-1, -1]
+    evidence += products[-1, -1] / 2 - np.log(np.diagonal(root_d, axis1=1, axis2=2)).sum()
+    evidence -= len(own) * log_scales[: len(on_d)].sum()
+    precision = (precision + precision.T) / 2
+    root = np.linalg.cholesky(precision)
+    phi = np.linalg.solve(precision, pull)
     evidence += pull @ phi / 2 - np.log(np.diagonal(root)).sum()
     known = (on_phi > 0) & np.isfinite(on_phi)
     evidence += (np.log(on_phi[known]).sum() - (on_phi * problem.centre**2).sum()) / 2
-    return Gaussian(phi, root, offset + slope @ phi, slope, root_d, float(evidence))
+    return Gaussian(phi, root, root_d, white, float(evidence))
 
 
 def find_mode(problem: Problem, expansion: Expansion, log_scales: np.ndarray) -> Expansion:
@@ -221,7 +223,7 @@ def find_mode(problem: Problem, expansion: Expansion, log_scales: np.ndarray) ->
         while True:
             try:
                 target = condition(problem, expansion, log_scales, damping)
-                step, step_d = target.phi - expansion.phi, target.d - expansion.d
+                step, step_d = target.phi - expansion.phi, target.d(target.phi) - expansion.d
                 if not damping and _decrement(problem, expansion, step, step_d, on_phi, on_d) < DECREMENT_TOL:
                     return expansion
                 phi = expansion.phi + sizes[:, None] * step
@@ -333,8 +335,4 @@ def _draws(rng: Any, problem: Problem, expansion: Expansion, log_scales: np.ndar
 def _draw(rng: Any, gaussian: Gaussian) -> tuple[np.ndarray, np.ndarray]:
     """One draw of phi and d."""
     phi = gaussian.phi + np.linalg.solve(gaussian.root.T, rng.normal(size=len(gaussian.phi)))
-    noise = rng.normal(size=gaussian.d.shape)
-    mean = gaussian.d + gaussian.slope @ (phi - gaussian.phi)
-    if not gaussian.d.shape[1]:
-        return phi, mean
-    return phi, mean + np.linalg.solve(gaussian.d_root.swapaxes(1, 2), noise[..., None])[..., 0]
+    return phi, gaussian.d(phi, rng.normal(size=gaussian.white.shape[:-1]))
