@@ -32,6 +32,7 @@ __all__ = [
     "Method",
     "Methods",
     "choice_methods",
+    "class_methods",
     "conjugate_methods",
     "covariate_methods",
     "network_methods",
@@ -241,6 +242,15 @@ def choice_methods(model: Any, data: Any) -> Methods:
     return Methods(by_name, "laplace", "", partial(_choose_of_choices, by_name))
 
 
+def class_methods(model: Any, data: Any) -> Methods:
+    """Methods of `LatentClasses`."""
+    by_name = {
+        "laplace": Method(_laplace_of_classes, LAPLACE | {"restarts": _count(1)}),
+        "nuts": Method(_nuts_of_classes, NUTS | {"restarts": _count(1)}),
+    }
+    return Methods(by_name, "laplace", "", partial(_choose_of_choices, by_name))
+
+
 def _choose_of_choices(
     by_name: dict[str, Method], key: Array, model: Any, data: Any, settings: Mapping[str, Any]
 ) -> tuple[str, str, Any]:
@@ -248,11 +258,12 @@ def _choose_of_choices(
     from ethogram.inference.choices.laplace import refusal
 
     read_settings("auto", settings, by_name["nuts"].settings)
-    foreign, reason = [name for name in settings if name not in LAPLACE], refusal(model)
+    known = by_name["laplace"].settings
+    foreign, reason = [name for name in settings if name not in known], refusal(model)
     if foreign:
         reason = f"Laplace's approximation takes no setting {', '.join(foreign)}"
     elif not reason:
-        read_settings("laplace", settings, LAPLACE)
+        read_settings("laplace", settings, known)
         with held_warnings() as notes:
             try:
                 result = by_name["laplace"].run(key, model, data, settings)
@@ -436,6 +447,30 @@ def _starts_of_choices(
         "num_warmup": SHORT_WARMUP,
         "max_tree_depth": SHALLOW,
     }
+
+
+def _laplace_of_classes(key: Array, model: Any, data: Any, settings: Mapping[str, Any]) -> Any:
+    from ethogram.inference.choices.latent_class_fit import laplace_classes
+
+    return laplace_classes(key, model, data, **_without_bar(settings))
+
+
+def _nuts_of_classes(key: Array, model: Any, data: Any, settings: Mapping[str, Any]) -> SampledPosterior:
+    """Chains that start at the best mode, with the labels of each draw matched to those of the highest."""
+    from ethogram.inference.choices.latent_class_fit import RESTARTS, starts_of_chains
+
+    problem = model.check(data)
+    kernel = {**DEFAULTS, "dense_mass": True, **settings}
+    starts, mass, unit = starts_of_chains(
+        key, model, problem, kernel["num_chains"], kernel.pop("restarts", RESTARTS)
+    )
+    if kernel["dense_mass"] is True:
+        kernel = {"inverse_mass_matrix": {tuple(starts): mass}, **kernel}
+    problem = problem._replace(pooled=problem.pooled._replace(unit=unit))
+    found = _chains(key, model, problem, kernel, starts=starts)
+    kept = {name: site for name, site in found.sites.items() if not name.endswith(("_scaled", "_free"))}
+    found = SampledPosterior(model, kept, found.statistics)
+    return _aligned(found, data) if model.switches_labels() else found
 
 
 def _nuts_of_rewards(key: Array, model: Any, data: Any, settings: Mapping[str, Any]) -> SampledPosterior:
