@@ -7,14 +7,15 @@ and :math:`r_{sc}` the probability of the class given them, the negative Hessian
 .. math:: \sum_{sc} r_{sc} I_{sc} - \sum_{sc} r_{sc} (u_{sc} - \bar u_s)(u_{sc} - \bar u_s)', \qquad
           u_{sc} = \nabla (\ln\pi_{sc} + \ell_{sc}), \quad \bar u_s = \sum_c r_{sc} u_{sc}.
 
-Steps are Newton's where this is positive definite; elsewhere as much is left out of the second term as it takes.
-Without it they are those of the EM gradient algorithm, which go up: Louis (1982), "Finding the observed information matrix when
-using the EM algorithm"; Lange (1995), "A gradient algorithm locally equivalent to the EM algorithm". Draws of a
-t there are weighted by the joint density, as those of :mod:`~ethogram.inference.choices.laplace`.
+Steps are Newton's where this is positive definite; elsewhere as much is left out of the second term as it takes. With
+none of it they are those of the EM gradient algorithm, which go up: Louis (1982), "Finding the observed information
+matrix when using the EM algorithm"; Lange (1995), "A gradient algorithm locally equivalent to the EM algorithm". Draws
+of a t there are weighted by the joint density, as those of :mod:`~ethogram.inference.choices.laplace`.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import warnings
 from typing import Any, NamedTuple
@@ -38,11 +39,13 @@ from ethogram.inference.laplace_posterior import USABLE_K, LaplacePosterior
 from ethogram.inference.pareto_weights import smoothed_weights, systematic_resample
 from ethogram.models.arguments import require_integer, warn_user
 from ethogram.models.choices.choice_problem import padded_count
-from ethogram.models.choices.decisions import Decisions
+from ethogram.models.choices.decisions import Decisions, weights_of
 from ethogram.models.choices.latent_classes import ClassProblem, LatentClasses
+from ethogram.models.choices.noisy_mdp import NoisyMDP
 from ethogram.models.choices.value_priors import sum_zero
+from ethogram.models.quick_jit import quick_jit
 
-__all__ = ["laplace_classes", "starts_of_chains"]
+__all__ = ["by_class", "class_probabilities", "laplace_classes", "starts_of_chains"]
 
 RESTARTS = 10
 """Starts of the search."""
@@ -379,3 +382,40 @@ def starts_of_chains(
     membership, theta = found.target.split(found.draws[rows])
     covariance = np.linalg.inv(found.mode.complete - found.mode.hidden)
     return {"membership_free": membership, "theta_scaled": theta}, covariance, found.target.unit
+
+
+def by_class(
+    model: LatentClasses, draws: Any, data: Decisions
+) -> tuple[NoisyMDP, dict[str, np.ndarray], Decisions]:
+    """Model, draws and decisions in which classes are the subjects, for effects and willingness to pay by class.
+
+    Every decision is there once for each class, its weight times the mean probability of the class given the choices of
+    the subject, so that shares, elasticities and surplus are those of all subjects; change features of what comes back.
+
+    Parameters
+    ----------
+    draws : the sites of a fit of `model`, ``fit.result.sites``.
+    data : decisions of its subjects.
+    """
+    sites = {name: np.asarray(draws[name]) for name in model.needed_sites()}
+    sites = {name: site.reshape(-1, *site.shape[-2:]) for name, site in sites.items()}
+    found, count = model.entries(data), model.num_classes
+    known = np.asarray(class_probabilities(model, sites, found.batch, found.value), float).mean(0)
+    weight = weights_of(data)[:, None] * known[np.asarray(data.subject)]
+    names = dataclasses.replace(data.metadata, subject_names=tuple(f"class {at}" for at in range(count)))
+    features, legal, choice = (np.asarray(getattr(data, name)) for name in ("features", "legal", "choice"))
+    repeated = data._replace(
+        features=np.tile(features, (count, 1, 1)),
+        legal=np.tile(legal, (count, 1)),
+        choice=np.tile(choice, count),
+        subject=np.repeat(np.arange(count), len(choice)),
+        weight=weight.T.ravel(),
+        metadata=names,
+    )
+    return model.base, {"theta": sites["theta"]}, repeated
+
+
+@quick_jit(calls=2**10)
+def class_probabilities(model: LatentClasses, draws: Any, batch: ClassProblem, value: Any) -> Array:
+    """Probabilities (draw, subject, class) of the classes given the choices of the subjects."""
+    return jax.lax.map(lambda one: model.likelihood(one, batch).smooth(value), draws)

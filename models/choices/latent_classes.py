@@ -7,8 +7,8 @@ Classes are summed out. The :math:`\gamma` sum to zero over classes and are norm
 any order of the classes: the log odds of each class against another have the variance `membership_kappa`, at the mean
 of the features and per standard deviation of them. Which class is the first is decided after a fit, by their shares.
 
-Train (2009), "Discrete choice methods with simulation", section 6.2; Greene and Hensher (2003), "A latent class model for
-discrete choice analysis: contrasts with mixed logit".
+Train (2009), "Discrete choice methods with simulation", section 6.2; Greene and Hensher (2003), "A latent class
+model for discrete choice analysis: contrasts with mixed logit".
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class LatentClasses(Exportable):
     Sites: ``theta (class, parameter)``, with the prior of `base` in every class; deterministic ``v``,
     ``action_rewards``, ``membership (class, column)``, log weights of the classes, which sum to zero over them, at the
     mean of the features and per unit of each, and ``share (class,)``, the mean probability of the classes over subjects
-    with known choices; ``choice`` in the plate ``subject``. Weights are counts of decisions.
+    with known choices; ``choice``. Weights are counts of decisions.
 
     Draws of a fit have the classes in the order of their mean shares, the largest first.
 
@@ -197,8 +197,10 @@ class LatentClasses(Exportable):
         for name, value in self.parts(sites, problem).items():
             numpyro.deterministic(name, value)
         choices = self.likelihood(sites, problem)
-        with numpyro.plate("subject", len(problem.columns)):
-            numpyro.sample("choice", choices, obs=pooled.data.choice if condition else None)
+        if condition:  # whose values have another shape than their density
+            numpyro.factor("choice", jnp.sum(choices.log_prob(pooled.data.choice)))
+        else:
+            numpyro.sample("choice", choices)
 
     def from_free(self, free: Any) -> Any:
         """Membership (..., class, column) per unit of the features, of its free coordinates per standard deviation."""

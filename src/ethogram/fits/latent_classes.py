@@ -24,8 +24,8 @@ __all__ = [
     "class_names", "draw_classes", "effects", "entries", "faults", "findings", "log_densities", "predict", "subjects",
 ]  # fmt: skip
 
-EMPTY = 0.01
-"""Mean share below which a class is empty."""
+EMPTY, UNTOLD = 0.01, 0.5
+"""Mean share below which a class is empty, and median ratio of posterior and prior deviations of its values above it."""
 ALIKE = 1.0
 """Mahalanobis distance of the values of two classes per root of their number, below which these are alike."""
 
@@ -61,8 +61,11 @@ def subjects(fit: Any, probability: float) -> Any:
     """The table of classes that `Fit.subjects` describes."""
     import pandas
 
+    from ethogram.inference.choices.latent_class_fit import class_probabilities
+
     require_number("probability", probability, above=0, below=1)
-    draws = np.asarray(_class_probabilities(fit, None), float)
+    found = fit.model.entries(fit.data)
+    draws = np.asarray(class_probabilities(fit.model, _rows(fit), found.batch, found.value), float)
     names, classes = fit.data.metadata.subject_names, class_names(fit)
     index = pandas.Index([*(names or range(draws.shape[1]))], name="subject")
     mean, tail = draws.mean(0), (1 - probability) / 2
@@ -102,17 +105,6 @@ def _rows(fit: Any, most: int | None = None) -> dict[str, np.ndarray]:
     count = len(draws["theta"])
     rows = np.linspace(0, count - 1, min(count, most or count)).round().astype(int)
     return {name: site[rows] for name, site in draws.items()}
-
-
-def _class_probabilities(fit: Any, most: int | None) -> Array:
-    """Probabilities (draw, subject, class) of the classes given the choices of the fit."""
-    found = fit.model.entries(fit.data)
-    return _smoothed(fit.model, _rows(fit, most), found.batch, found.value)
-
-
-@quick_jit(calls=2**10)
-def _smoothed(model: Any, draws: Any, batch: Any, value: Any) -> Array:
-    return jax.lax.map(lambda one: model.likelihood(one, batch).smooth(value), draws)
 
 
 @quick_jit(calls=2**10, static_argnames="scored")
@@ -186,7 +178,10 @@ def faults(fit: Any, thorough: bool) -> Iterator[Finding]:
     """Classes that hold hardly a subject, and two classes whose values are alike."""
     names, share = class_names(fit), flat_draws({"share": fit.result.sites["share"]})["share"].mean(0)
     theta = flat_draws({"theta": fit.result.sites["theta"]})["theta"].astype(float)
-    empty = [f"{name} ({100 * each:.2g} %)" for name, each in zip(names, share, strict=True) if each < EMPTY]
+    counts, *each = fit.model.base.variances(fit.model.base.kappa, fit.data)
+    prior = np.repeat(np.sqrt(np.asarray(each, float)), counts)
+    is_empty = (share < EMPTY) | (np.median(theta.std(0) / prior, axis=-1) > UNTOLD)
+    empty = [f"{names[at]} ({100 * share[at]:.2g} %)" for at in np.flatnonzero(is_empty)]
     advice = f"Fit {fit.model.num_classes - 1} classes, and compare both with ethogram.compare on held-out decisions."
     if empty:
         said = f"Hardly a subject is of {few_names(empty)}: what is said of its values is their prior."
@@ -196,7 +191,7 @@ def faults(fit: Any, thorough: bool) -> Iterator[Finding]:
             apart = theta[:, one] - theta[:, other]
             spread = np.atleast_2d(np.cov(apart.T))
             distance = float(apart.mean(0) @ np.linalg.pinv(spread) @ apart.mean(0)) ** 0.5
-            if min(share[one], share[other]) >= EMPTY and distance < ALIKE * apart.shape[1] ** 0.5:
+            if not (is_empty[one] or is_empty[other]) and distance < ALIKE * apart.shape[1] ** 0.5:
                 said = (
                     f"The values of {names[other]} and {names[one]} do not differ beyond their uncertainty."
                 )
