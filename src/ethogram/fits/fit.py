@@ -38,9 +38,9 @@ def fit(key: Array, model: Any, data: Any = None, method: str = "auto", **settin
 
     States whose numbers mean nothing are ordered, whatever the start: roles by the mean of their first feature (a von
     Mises: its direction), or by how often they occur, most frequent first, where the emission has no mean; intents by
-    how often they occur, in chains by their weights; classes of choosers by their shares. States keep their numbers where these mean something: under priors
-    that differ by state, known values and roles, constraints, and weights that are no sticks; also in a `GPIRL`, and of
-    ``"imitate"``, whose policies are numbered too.
+    how often they occur, in chains by their weights; classes of choosers by their shares. States keep their numbers
+    where these mean something: under priors that differ by state, known values and roles, constraints, and weights that
+    are no sticks; also in a `GPIRL`, and of ``"imitate"``, whose policies are numbered too.
 
     The same key gives the same fit. `ConjugateSVI`, `fit_reward` and the other algorithms can also be called directly,
     and leave the states as they are.

@@ -25,7 +25,8 @@ __all__ = [
 ]  # fmt: skip
 
 EMPTY, UNTOLD = 0.01, 0.5
-"""Mean share below which a class is empty, and median ratio of posterior and prior deviations of its values above it."""
+"""Of an empty class: a mean share below the first, or a median ratio of posterior and prior deviations of its values
+above the second."""
 ALIKE = 1.0
 """Mahalanobis distance of the values of two classes per root of their number, below which these are alike."""
 

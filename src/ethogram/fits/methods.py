@@ -28,19 +28,10 @@ from ethogram.models.data.parts import is_large, on_disk
 from ethogram.models.held_warnings import held_warnings
 
 __all__ = [
-    "NUM_STEPS",
-    "Method",
-    "Methods",
-    "choice_methods",
-    "class_methods",
-    "conjugate_methods",
-    "covariate_methods",
-    "network_methods",
-    "num_groups",
-    "read_settings",
-    "reward_methods",
-    "role_methods",
-]
+    "DEFAULTS", "LAPLACE", "NUM_STEPS", "NUTS", "Method", "Methods", "aligned", "at_least", "chains_of",
+    "choice_methods", "choose_of_choices", "conjugate_methods", "covariate_methods", "network_methods",
+    "num_groups", "read_settings", "reward_methods", "role_methods", "without_bar",
+]  # fmt: skip
 
 MANY_GROUPS = 2000
 """Groups of trajectories above which ``"auto"`` takes mini-batches."""
@@ -90,7 +81,7 @@ class Methods(NamedTuple):
     choose: Callable[[Array, Any, Any, Mapping[str, Any]], tuple[str, str, Any]] | None = None
 
 
-def _count(least: int) -> Check:
+def at_least(least: int) -> Check:
     return lambda name, value: require_integer(name, value, least)
 
 
@@ -141,9 +132,9 @@ CAVI = _by_algorithm(
     "checkpoint_every",
 )  # fmt: skip
 REFRESH = _by_algorithm("num_steps", "restarts") | {  # the chains start after the fit
-    "num_warmup": _count(1),
-    "num_draws": _count(1),
-    "num_chains": _count(1),
+    "num_warmup": at_least(1),
+    "num_draws": at_least(1),
+    "num_chains": at_least(1),
     "checkpoint": _optional(lambda name, value: check_path(value)),
 }
 IMITATION = _by_algorithm(
@@ -151,9 +142,9 @@ IMITATION = _by_algorithm(
     "checkpoint",
 )  # fmt: skip
 SAMPLING = {
-    "num_warmup": _count(0),
-    "num_samples": _count(1),
-    "num_chains": _count(1),
+    "num_warmup": at_least(0),
+    "num_samples": at_least(1),
+    "num_chains": at_least(1),
     "progress_bar": require_flag,
 }
 NUTS = SAMPLING | {
@@ -172,7 +163,7 @@ NUTS = SAMPLING | {
     "forward_mode_differentiation": require_flag,
     "regularize_mass_matrix": require_flag,
 }
-LAPLACE = {"num_samples": _count(10), "progress_bar": require_flag}
+LAPLACE = {"num_samples": at_least(10), "progress_bar": require_flag}
 PXDA = SAMPLING | {"checkpoint": REFRESH["checkpoint"]} | _by_algorithm("moves", "winner")
 REWARD = _by_algorithm(
     "hyper", "start", "num_steps", "num_draws", "num_evaluations", "num_restarts", "tol", "checkpoint",
@@ -239,19 +230,10 @@ def choice_methods(model: Any, data: Any) -> Methods:
         "nuts": Method(_nuts_of_choices, NUTS | {"centred": require_flag}),
         "px-da": Method(_px_da, PXDA),
     }
-    return Methods(by_name, "laplace", "", partial(_choose_of_choices, by_name))
+    return Methods(by_name, "laplace", "", partial(choose_of_choices, by_name))
 
 
-def class_methods(model: Any, data: Any) -> Methods:
-    """Methods of `LatentClasses`."""
-    by_name = {
-        "laplace": Method(_laplace_of_classes, LAPLACE | {"restarts": _count(1)}),
-        "nuts": Method(_nuts_of_classes, NUTS | {"restarts": _count(1)}),
-    }
-    return Methods(by_name, "laplace", "", partial(_choose_of_choices, by_name))
-
-
-def _choose_of_choices(
+def choose_of_choices(
     by_name: dict[str, Method], key: Array, model: Any, data: Any, settings: Mapping[str, Any]
 ) -> tuple[str, str, Any]:
     """Laplace's approximation where its weights have a variance; NUTS elsewhere, and where its settings are given."""
@@ -321,7 +303,7 @@ def _cavi(key: Array, model: Any, data: Any, settings: Mapping[str, Any]) -> Any
 def _cavi_of_several(
     model: Any, words: np.ndarray, data: Sequence[Any], count: int, settings: Mapping[str, Any]
 ) -> list[Any]:
-    given = {"num_steps": NUM_STEPS, **_without_bar(settings)}
+    given = {"num_steps": NUM_STEPS, **without_bar(settings)}
     return fit_side_by_side(model, words, data, count, **given)
 
 
@@ -349,7 +331,7 @@ def _imitate(key: Array, model: Any, data: Any, settings: Mapping[str, Any]) -> 
     return imitate(key, model, rest.pop("policy"), rest.pop("world"), data, **rest)
 
 
-def _chains(
+def chains_of(
     key: Array,
     model: Any,
     data: Any,
@@ -372,8 +354,8 @@ def _nuts_of_chains(key: Array, model: Any, data: Any, settings: Mapping[str, An
     model.check(data)
     require_informative(model, data)
     model = model.bind(data)
-    found = SampledPosterior(model, *_chains(key, model, data, settings))
-    return _aligned(found, data) if model.switches_labels() else found
+    found = SampledPosterior(model, *chains_of(key, model, data, settings))
+    return aligned(found, data) if model.switches_labels() else found
 
 
 def _laplace_of_roles(key: Array, model: Any, data: Any, settings: Mapping[str, Any]) -> Any:
@@ -388,14 +370,14 @@ def _nuts_of_covariates(key: Array, model: Any, data: Any, settings: Mapping[str
     key_start, key_chains = jax.random.split(key)
     kept = {**DEFAULTS, **settings}
     model, starts = starts_of_chains(key_start, model, data, kept["num_chains"], kept["progress_bar"])
-    found = _chains(key_chains, model, data, settings, starts=starts)
+    found = chains_of(key_chains, model, data, settings, starts=starts)
     return SampledPosterior(model, {name: found.sites[name] for name in model.site_dims()}, found.statistics)
 
 
 def _laplace_of_choices(key: Array, model: Any, data: Any, settings: Mapping[str, Any]) -> Any:
     from ethogram.inference.choices.laplace import laplace_choices
 
-    return laplace_choices(key, model, data, **_without_bar(settings))
+    return laplace_choices(key, model, data, **without_bar(settings))
 
 
 def _nuts_of_choices(key: Array, model: Any, data: Any, settings: Mapping[str, Any]) -> SampledPosterior:
@@ -418,7 +400,7 @@ def _nuts_of_choices(key: Array, model: Any, data: Any, settings: Mapping[str, A
         if alone and settings.get("adapt_mass_matrix", True):
             starts, mass = _starts_of_choices(key, model, problem, kernel)
             kernel = mass | kernel
-    found = _chains(key, model, padded(problem), kernel, non_centred, starts)
+    found = chains_of(key, model, padded(problem), kernel, non_centred, starts)
     sites = {name: site for name, site in found.sites.items() if not name.endswith(("_scaled", "_normal"))}
     return SampledPosterior(model, sites, found.statistics)
 
@@ -449,43 +431,19 @@ def _starts_of_choices(
     }
 
 
-def _laplace_of_classes(key: Array, model: Any, data: Any, settings: Mapping[str, Any]) -> Any:
-    from ethogram.inference.choices.latent_class_fit import laplace_classes
-
-    return laplace_classes(key, model, data, **_without_bar(settings))
-
-
-def _nuts_of_classes(key: Array, model: Any, data: Any, settings: Mapping[str, Any]) -> SampledPosterior:
-    """Chains that start at the best mode, with the labels of each draw matched to those of the highest."""
-    from ethogram.inference.choices.latent_class_fit import RESTARTS, starts_of_chains
-
-    problem = model.check(data)
-    kernel = {**DEFAULTS, "dense_mass": True, **settings}
-    starts, mass, unit = starts_of_chains(
-        key, model, problem, kernel["num_chains"], kernel.pop("restarts", RESTARTS)
-    )
-    if kernel["dense_mass"] is True:
-        kernel = {"inverse_mass_matrix": {tuple(starts): mass}, **kernel}
-    problem = problem._replace(pooled=problem.pooled._replace(unit=unit))
-    found = _chains(key, model, problem, kernel, starts=starts)
-    kept = {name: site for name, site in found.sites.items() if not name.endswith(("_scaled", "_free"))}
-    found = SampledPosterior(model, kept, found.statistics)
-    return _aligned(found, data) if model.switches_labels() else found
-
-
 def _nuts_of_rewards(key: Array, model: Any, data: Any, settings: Mapping[str, Any]) -> SampledPosterior:
     model.check(data)
-    return SampledPosterior(model, *_chains(key, model.centred(), data, settings))
+    return SampledPosterior(model, *chains_of(key, model.centred(), data, settings))
 
 
 def _nuts_of_switching(key: Array, model: Any, data: Any, settings: Mapping[str, Any]) -> SampledPosterior:
     model.check(data)
     centred = dataclasses.replace(model, base=model.base.centred())
-    found = SampledPosterior(model, *_chains(key, centred, data, settings))
-    return _aligned(found, data) if model.switches_labels() else found
+    found = SampledPosterior(model, *chains_of(key, centred, data, settings))
+    return aligned(found, data) if model.switches_labels() else found
 
 
-def _aligned(found: SampledPosterior, data: Any) -> SampledPosterior:
+def aligned(found: SampledPosterior, data: Any) -> SampledPosterior:
     """Draws of a model with hidden states, their labels matched to those of the draw of highest density."""
     best = np.unravel_index(np.argmax(found.statistics["lp"]), found.statistics["lp"].shape)
     reference = {name: site[best] for name, site in found.sites.items()}
@@ -521,14 +479,14 @@ def _switching(key: Array, model: Any, data: Any, settings: Mapping[str, Any]) -
 def _max_entropy(key: Array, model: Any, data: Any, settings: Mapping[str, Any]) -> Any:
     from ethogram.inference.rewards import fit_max_entropy
 
-    return fit_max_entropy(model.mdp, data, **{"features": model.features, **_without_bar(settings)})
+    return fit_max_entropy(model.mdp, data, **{"features": model.features, **without_bar(settings)})
 
 
 def _query(key: Array, model: Any, data: Any, settings: Mapping[str, Any], method: str) -> Any:
     from ethogram.inference.networks import solve_mmap
 
-    return solve_mmap(key, model, method, **_without_bar(settings))
+    return solve_mmap(key, model, method, **without_bar(settings))
 
 
-def _without_bar(settings: Mapping[str, Any]) -> dict[str, Any]:
+def without_bar(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if name != "progress_bar"}

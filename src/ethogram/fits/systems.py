@@ -16,6 +16,7 @@ from jaxtyping import Float
 from scipy.special import logsumexp
 
 from ethogram.fits import diagnose, effects, figures, findings, latent_classes, methods
+from ethogram.fits.class_methods import class_methods
 from ethogram.fits.densities import log_densities, log_likelihood
 from ethogram.fits.diagnose_choices import of_choices
 from ethogram.fits.diagnose_rewards import of_rewards
@@ -415,7 +416,7 @@ SYSTEMS: Mapping[str, System] = {
         faults=of_choices,
     ),
     "choices.LatentClasses": System(
-        methods.class_methods,
+        class_methods,
         _no_states,
         latent_classes.predict,
         latent_classes.log_densities,
