@@ -176,7 +176,7 @@ def laplace_choices(
     )
 
 
-def refusal(model: NoisyMDP) -> str:
+def refusal(model: Any) -> str:
     """Why this approximation does not take a model; empty where it does."""
     if not isinstance(model, NoisyMDP):  # latent classes have another
         return ""
