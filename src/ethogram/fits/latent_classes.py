@@ -32,8 +32,8 @@ ALIKE = 1.0
 
 
 def class_names(fit: Any) -> list[str]:
-    """Names (class,)."""
-    return [f"class {number}" for number in range(fit.model.num_classes)]
+    """Names (class,): those of `Fit.rename`, else with their numbers."""
+    return [fit._names.get(number, f"class {number}") for number in range(fit.model.num_classes)]
 
 
 def entries(fit: Any, **options: Any) -> tuple[list[str], np.ndarray]:

@@ -214,6 +214,7 @@ def test_a_fit_shows_itself_by_names(fit):
     assert tree.log_likelihood["choice"].sizes["subject"] == 150
     assert len(fit.plot().axes) == 2
     np.testing.assert_allclose(fit.predict().sum(1), 1, atol=1e-5)
+    assert "price[hurried]" in fit.rename({1: "hurried"}).summary().index
     with pytest.raises(TypeError, match=r"fit\.subjects"):
         fit.states()
 
