@@ -86,6 +86,7 @@ def measure(settings: argparse.Namespace) -> list[dict[str, Any]]:
                     reached = share >= target if named else share <= target
                     names = {"system": system, "kind": kind, "seeds": half, "data_sets": sets}
                     rows.append(names | {"value": share, "target": target, "reached": bool(reached)})
+                    jax.clear_caches()  # thousands of programs would use up the mappings of a process
     return rows
 
 

@@ -7,6 +7,7 @@ from ethogram.inference.choices.effects import (
     marginal_effects,
     share_changes,
 )
+from ethogram.inference.choices.latent_class_fit import by_class
 from ethogram.inference.choices.predictions import (
     Calibration,
     calibration,
@@ -28,6 +29,7 @@ __all__ = [
     "Calibration",
     "ChoiceSummary",
     "Mode",
+    "by_class",
     "calibration",
     "choice_error",
     "choice_shares",

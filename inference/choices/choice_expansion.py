@@ -24,11 +24,14 @@ from ethogram.models.quick_jit import quick_jit
 
 __all__ = [
     "DEGREES",
+    "RIPPLE",
+    "ROUNDING",
     "ChosenGaps",
     "Conditional",
     "Expansion",
     "chosen_gaps",
     "condition",
+    "derivatives",
     "draw_values",
     "expand",
     "find_mode",
@@ -141,12 +144,17 @@ def prior_variance(model: NoisyMDP, data: Decisions, kappa: Any) -> np.ndarray:
 
 def expand(chosen: ChosenGaps, theta: np.ndarray) -> Expansion:
     """The log likelihood at theta (subject, parameter), to second order and in double precision."""
-    with jax.enable_x64(True):
-        value, gradient, curved = map(np.asarray, _expansion(chosen, theta))
+    value, gradient, curved = derivatives(chosen, theta)
     if not chosen.noise.log_concave:
         sizes, axes = np.linalg.eigh((curved + np.swapaxes(curved, 1, 2)) / 2)
         curved = axes * np.maximum(sizes, 0)[:, None] @ np.swapaxes(axes, 1, 2)
     return Expansion(theta, value, gradient, curved)
+
+
+def derivatives(chosen: ChosenGaps, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Log likelihood, gradient and observed information (subject, ...) at theta (subject, parameter)."""
+    with jax.enable_x64(True):
+        return tuple(map(np.asarray, _expansion(chosen, theta)))  # type: ignore[return-value]
 
 
 @quick_jit(calls=2**6)

@@ -22,7 +22,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
-from ethogram.inference.choices.predictions import band_ends, parameters_of
+from ethogram.inference.choices.predictions import band_ends, parameters_of, require_noisy_mdp
 from ethogram.models.arguments import require_integer, warn_user
 from ethogram.models.choices.choice_distribution import ChoiceDistribution
 from ethogram.models.choices.choice_formulas import products_of
@@ -242,6 +242,7 @@ def _mapped(function: Any, parameters: dict[str, Array], *rest: Any) -> Any:
 
 def entering(model: NoisyMDP, data: Decisions, feature: Any) -> dict[int, tuple[str, ...]]:
     """Numbers of the features that a name enters, with their other factors; of an index, that feature alone."""
+    require_noisy_mdp(model)
     if model.kind != "features":
         raise ValueError(
             'the model is of kind "tabular", whose features are transition probabilities that cannot change alone: use '

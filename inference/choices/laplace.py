@@ -49,7 +49,7 @@ from ethogram.models.choices.noisy_mdp import NoisyMDP
 from ethogram.models.choices.probit_choice import WRITTEN_OUT
 from ethogram.models.quick_jit import quick_jit
 
-__all__ = ["laplace_choices", "refusal"]
+__all__ = ["laplace_choices", "log_ratios", "refusal"]
 
 WEIGHT_NODES = 10
 """Quadrature nodes for the weights: from ten decisions on the error of a log weight is about .001 (30 options).
@@ -141,22 +141,8 @@ def laplace_choices(
         )
         log_weights = log_weights + conditional.evidence
     _warn_of_no_noise(chosen, expansion)
-    size = CHUNK * -(-num_samples // CHUNK)
-    theta = np.resize(draws["theta"], (size, *expansion.theta.shape)).astype(jnp.result_type(float))
-    near = _is_near(chosen, expansion.theta)
     noise = model.choice_noise({"lapse": draws["lapse"]} if "lapse" in draws else None)
-    noises = jax.tree.map(lambda x: np.resize(x, size).astype(theta.dtype).reshape(-1, CHUNK), noise)
-    ratios = [
-        _log_ratios(
-            chosen,
-            part,
-            expansion.theta.astype(part.dtype),
-            jax.tree.map(lambda x, at=at: x[at], noises),
-            near,
-        )
-        for at, part in enumerate(theta.reshape(-1, CHUNK, *theta.shape[1:]))
-    ]
-    change = np.concatenate(ratios)[:num_samples].astype(float)
+    change = log_ratios(chosen, draws["theta"], expansion.theta, noise)
     log_weights = log_weights + expansion.constant + change - expansion.predicted(draws["theta"])
     log_weights, pareto_k = smoothed_weights(log_weights)
     if pareto_k > USABLE_K:
@@ -190,8 +176,10 @@ def laplace_choices(
     )
 
 
-def refusal(model: NoisyMDP) -> str:
+def refusal(model: Any) -> str:
     """Why this approximation does not take a model; empty where it does."""
+    if not isinstance(model, NoisyMDP):  # latent classes have another
+        return ""
     if isinstance(model.nu, dist.Distribution):
         return "nu has a prior, and Laplace's approximation takes a number"
     if isinstance(model.kappa, dist.Distribution) and "lapse" in model.needed_sites():
@@ -225,9 +213,40 @@ def _is_near(chosen: ChosenGaps, theta: np.ndarray) -> bool:
     return 1 < len(at) <= WRITTEN_OUT and (not chosen.noise.log_concave or bool((at > LEAST_GAP).all()))
 
 
-@quick_jit(calls=lambda *args: 2**11 if args[-1] else 2**16, static_argnames="near")
-def _log_ratios(chosen: ChosenGaps, theta: Array, centre: Array, noises: Any, near: bool) -> Array:
-    """Log likelihoods (draw,) at theta (draw, subject, parameter) and noises (draw,), relative to that at the centre.
+def log_ratios(
+    chosen: ChosenGaps, theta: np.ndarray, centre: np.ndarray, noise: Any, groups: Any = None
+) -> np.ndarray:
+    """Log likelihoods (draw,) at theta (draw, subject, parameter), less that at the centre; (draw, group) of groups.
+
+    Parameters
+    ----------
+    noise : with parameters that are the same for all draws, or (draw,).
+    groups : of the decisions, and how many there are; None for one.
+    """
+    count, dtype = len(theta), jnp.result_type(float)
+    rows = np.resize(np.arange(count), (-(-count // CHUNK), CHUNK))
+    near = _is_near(chosen, centre)
+    group, number = (None, 1) if groups is None else groups
+    parts = [
+        _log_ratios(
+            chosen,
+            theta[part].astype(dtype),
+            centre.astype(dtype),
+            jax.tree.map(lambda x, part=part: np.broadcast_to(x, count).astype(dtype)[part], noise),
+            group,
+            number,
+            near,
+        )
+        for part in rows
+    ]
+    return np.concatenate(parts)[:count].astype(float)
+
+
+@quick_jit(calls=lambda *args: 2**11 if args[-1] else 2**16, static_argnames=("number", "near"))
+def _log_ratios(
+    chosen: ChosenGaps, theta: Array, centre: Array, noises: Any, group: Array | None, number: int, near: bool
+) -> Array:
+    """As `log_ratios`, of a chunk of draws.
 
     By decision, since single precision would round the differences of sums away; with the nodes of the centre.
     """
@@ -242,7 +261,8 @@ def _log_ratios(chosen: ChosenGaps, theta: Array, centre: Array, noises: Any, ne
         one, noise = each
         value = noise.on_nodes(at(one), chosen.others, nodes, near)
         base = jnp.where(jnp.isnan(base), value, base)  # of the first, which is the centre
-        return base, jnp.sum(jnp.where(weight > 0, weight * (value - base), 0))
+        change = jnp.where(weight > 0, weight * (value - base), 0)
+        return base, jnp.sum(change) if group is None else jax.ops.segment_sum(change, group, number)
 
     each = jax.tree.map(
         lambda own, given: jnp.concatenate(

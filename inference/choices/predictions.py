@@ -34,6 +34,7 @@ __all__ = [
     "noise_floor",
     "parameters_of",
     "predict_choice_probabilities",
+    "require_noisy_mdp",
     "theta_chains",
 ]
 
@@ -250,6 +251,7 @@ def theta_chains(model: NoisyMDP, draws: Any, data: Decisions | ChoiceProblem) -
     one that is not finite, or another shape than (draw, parameter), or (draw, subject, parameter), with a leading chain
     axis or without; or as the model's `check`.
     """
+    require_noisy_mdp(model)
     data = model.check(data, condition=False).data
     known = grouped_draws(draws)
     sites = draws if known is None else known
@@ -278,6 +280,13 @@ def theta_chains(model: NoisyMDP, draws: Any, data: Decisions | ChoiceProblem) -
     if len(wrong):
         raise ValueError(f"draws have theta{wrong[0].tolist()}, which is not finite: drop such draws")
     return chains
+
+
+def require_noisy_mdp(model: Any) -> None:
+    """Raise TypeError for latent classes, and all else that is no `NoisyMDP`."""
+    if not isinstance(model, NoisyMDP):
+        fix = ": pass what by_class(model, draws, data) returns" if hasattr(model, "num_classes") else ""
+        raise TypeError(f"model is {type(model).__name__}, not NoisyMDP{fix}")
 
 
 def band_ends(probability: float | int) -> tuple[float, float]:

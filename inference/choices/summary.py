@@ -21,7 +21,7 @@ from jaxtyping import Float
 
 from ethogram.inference.choices.choice_expansion import chosen_gaps, find_mode, prior_variance
 from ethogram.inference.choices.covariance_mode import covariance_mode
-from ethogram.inference.choices.predictions import band_ends, parameters_of, theta_chains
+from ethogram.inference.choices.predictions import band_ends, parameters_of, require_noisy_mdp, theta_chains
 from ethogram.inference.convergence import grouped_draws, warn_of_convergence
 from ethogram.models.arguments import is_concrete
 from ethogram.models.choices.choice_distribution import ChoiceDistribution
@@ -218,6 +218,7 @@ def summarize_choices(
     UserWarning
         If the draws have fewer than 100 effective samples, or chains an r_hat above 1.01.
     """
+    require_noisy_mdp(model)
     ends = band_ends(probability)
     problem = model.check(data)
     data = problem.data

@@ -237,7 +237,7 @@ def _about_data(
             in_parts(data, "log likelihood" if progress_bar else None) if large else [(None, data)]
         ):
             own = Pointwise(model, flat_draws(sites), part, progress_bar) if large else asked()
-            numbers = np.arange(len(own.value)) if rows is None else rows
+            numbers = np.arange(own.num_entries) if rows is None else rows
             if own.groups is not None:
                 numbers = np.asarray(part.group)[own.groups[:, 0]]
             each.append((own.log_likelihood(), numbers[own.counted], numbers))

@@ -58,7 +58,8 @@ class Pointwise:
         self.groups, self.unit = entries.sequences, entries.unit
         first = {name: draw[0] for name, draw in self.draws.items()}
         self.example: Any = jax.eval_shape(model.likelihood, first, self.batch)
-        self.counted = np.flatnonzero(steps_by_entry(model, data, entries))
+        steps = steps_by_entry(model, data, entries)
+        self.num_entries, self.counted = len(steps), np.flatnonzero(steps)
 
     def log_likelihood(self) -> np.ndarray:
         """Log likelihood (draw, entry) in nats, given a condition such as distinct roles.

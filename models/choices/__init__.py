@@ -2,6 +2,7 @@
 
 from ethogram.models.choices.choice_problem import ChoiceProblem
 from ethogram.models.choices.decisions import Decisions
+from ethogram.models.choices.latent_classes import LatentClasses
 from ethogram.models.choices.logit_probit import Logit, Probit
 from ethogram.models.choices.noisy_mdp import NoisyMDP
 from ethogram.models.choices.probit_choice import ProbitChoice
@@ -11,6 +12,7 @@ from ethogram.models.choices.value_rewards import reward
 __all__ = [
     "ChoiceProblem",
     "Decisions",
+    "LatentClasses",
     "Logit",
     "NoisyMDP",
     "Probit",

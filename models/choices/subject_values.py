@@ -36,9 +36,11 @@ __all__ = [
     "POPULATION_AXES",
     "HuangWand",
     "SubjectValues",
+    "labels_of",
     "population_coords",
     "population_of",
     "read_population",
+    "read_subject_features",
     "require_rows",
     "require_subjects",
     "sample_subjects",
@@ -102,7 +104,7 @@ def read_population(model: Any, rewards: str) -> dict[str, Any]:
             )
     if features is not None:
         labels = labels or labels_of(features)
-        features, names = _read_subject_features(features, model.subject_feature_names)
+        features, names = read_subject_features(features, model.subject_feature_names)
         if labels is not None and len(labels) != len(features):
             raise ValueError(f"subject_labels has {len(labels)} labels for {len(features)} subjects")
     has_prior = isinstance(model.kappa, dist.Distribution)
@@ -151,7 +153,9 @@ def _read_random(random: Any) -> tuple[tuple[str, str], ...] | None:
     return tuple(named.items())
 
 
-def _read_subject_features(given: Any, names: Any) -> tuple[np.ndarray, tuple[str, ...]]:
+def read_subject_features(
+    given: Any, names: Any, argument: str = "subject_features"
+) -> tuple[np.ndarray, tuple[str, ...]]:
     """Features (subject, feature) and their names, from a mapping or table of columns, or an array."""
     if hasattr(given, "to_frame") and np.ndim(given) == 1:  # a column of a table
         given = given.to_frame()
@@ -160,26 +164,24 @@ def _read_subject_features(given: Any, names: Any) -> tuple[np.ndarray, tuple[st
         shapes = {each.shape for each in columns.values()}
         if len(shapes) != 1 or len(next(iter(shapes))) != 1:
             raise ValueError(
-                f"subject_features has columns of shapes {sorted(shapes)}: pass one number per subject in each"
+                f"{argument} has columns of shapes {sorted(shapes)}: pass one number per subject in each"
             )
         given = np.stack([*columns.values()], axis=-1)
-    (found,) = read_reals(subject_features=given)
+    (found,) = read_reals(**{argument: given})
     array = np.asarray(found, float)
     if array.ndim != 2 or 0 in array.shape:
-        raise ValueError(
-            f"subject_features has shape {array.shape}: pass (subject, feature), or columns by name"
-        )
+        raise ValueError(f"{argument} has shape {array.shape}: pass (subject, feature), or columns by name")
     names = tuple(columns or names or map(str, range(array.shape[1])))
     if len(names) != array.shape[1]:
-        raise ValueError(f"subject_feature_names has {len(names)} names for {array.shape[1]} features")
+        raise ValueError(f"{argument} has {len(names)} names for {array.shape[1]} features")
     for name, column in zip(names, array.T, strict=True):
         if np.ptp(column) == 0:
-            raise ValueError(f"subject_features[{name!r}] is the same for all subjects: leave it out")
+            raise ValueError(f"{argument}[{name!r}] is the same for all subjects: leave it out")
     apart, deviation = standardised(array)
     combined = combined_column(apart / deviation) if len(array) > array.shape[1] else None
     if combined is not None:
         raise ValueError(
-            f"subject_features[{names[combined]!r}] is a combination of those before it: leave one of them out"
+            f"{argument}[{names[combined]!r}] is a combination of those before it: leave one of them out"
         )
     return array, names
 

@@ -62,6 +62,7 @@ _EXPORTS = {
     ),
     "ethogram.models.choices": (
         "Decisions",
+        "LatentClasses",
         "Logit",
         "NoisyMDP",
         "Probit",

@@ -45,6 +45,7 @@ from ethogram.inference.roles import infer_roles as infer_roles
 from ethogram.models.chains import HiddenMarkov as HiddenMarkov
 from ethogram.models.chains import markov_chain as markov_chain
 from ethogram.models.choices import Decisions as Decisions
+from ethogram.models.choices import LatentClasses as LatentClasses
 from ethogram.models.choices import Logit as Logit
 from ethogram.models.choices import NoisyMDP as NoisyMDP
 from ethogram.models.choices import Probit as Probit

@@ -223,7 +223,7 @@ def _paper_table(compared: Comparison) -> Any:
     rows = list(dict.fromkeys(row for cells in columns.values() for row in cells))
     score = compared.scores.columns[0]
     for name, fit in compared.fits.items():
-        if hasattr(fit.data, "legal") and fit.has_draws:
+        if hasattr(fit.data, "legal") and fit.has_draws and hasattr(fit.model, "kind"):
             found = summarize_choices(fit.model, fit.result.sites, fit.data)
             place = "" if found.evaluated_at == "maximum" else f" ({found.evaluated_at})"
             columns[name]["decisions", ""] = f"{found.num_decisions:g}"

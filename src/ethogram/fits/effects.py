@@ -10,6 +10,7 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
+from ethogram.fits import latent_classes
 from ethogram.fits.estimates import exported_entries
 from ethogram.inference.diagnostics import Finding, Level
 from ethogram.inference.diagnostics.paths import of_rare_states
@@ -130,6 +131,9 @@ def _slopes(
 def effects(fit: Any, probability: float) -> Any:
     """The table that `Fit.effects` describes."""
     import pandas
+
+    if hasattr(fit.model, "num_classes"):
+        return latent_classes.effects(fit, probability)
 
     model, draws = _model_and_draws(fit)
     tail = _tail(probability)

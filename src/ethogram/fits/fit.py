@@ -29,7 +29,9 @@ def fit(key: Array, model: Any, data: Any = None, method: str = "auto", **settin
       ``"svi"``; ``"nuts"``; and ``"refresh"``, which is NUTS that starts at ``"cavi"``; a `RoleHMM` also by
       ``"imitate"``, with policies of its roles;
     - `NoisyMDP`, of `Decisions`: ``"laplace"`` where the Pareto k of its draws' weights is below .5 and the ESS at
-      least a tenth of the draws, else ``"nuts"``, and ``method_reason`` says why; ``"px-da"``;
+      least a tenth of the draws; else ``"px-da"`` for subjects in normal noise, a covariance or a prior of nu, where its
+      draws are enough for a summary; else ``"nuts"``, and ``method_reason`` says why;
+    - `LatentClasses`, of `Decisions` with subjects: ``"laplace"`` or ``"nuts"``, by the same rule;
     - `GPIRL`, of `Trajectories` or counts (state, action): ``"natural_gradient"``, ``"laplace"``, ``"map"``,
       ``"levine"``, ``"nuts"``, and ``"max_entropy"``, the linear baseline on the same features;
     - `SwitchingGPIRL`, of `Trajectories`: ``"natural_gradient"``, ``"nuts"``;
@@ -37,9 +39,9 @@ def fit(key: Array, model: Any, data: Any = None, method: str = "auto", **settin
 
     States whose numbers mean nothing are ordered, whatever the start: roles by the mean of their first feature (a von
     Mises: its direction), or by how often they occur, most frequent first, where the emission has no mean; intents by
-    how often they occur, in chains by their weights. States keep their numbers where these mean something: under priors
-    that differ by state, known values and roles, constraints, and weights that are no sticks; also in a `GPIRL`, and of
-    ``"imitate"``, whose policies are numbered too.
+    how often they occur, in chains by their weights; classes of choosers by their shares. States keep their numbers
+    where these mean something: under priors that differ by state, known values and roles, constraints, and weights that
+    are no sticks; also in a `GPIRL`, and of ``"imitate"``, whose policies are numbered too.
 
     The same key gives the same fit. `ConjugateSVI`, `fit_reward` and the other algorithms can also be called directly,
     and leave the states as they are.

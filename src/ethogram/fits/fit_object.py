@@ -348,7 +348,8 @@ class Fit(BehaviourTables):
         ``odds_lower`` and ``odds_upper``, and ``positive``, the probability that the effect is above 0. Where the
         emission has covariates, rows have the ``part`` and the ``outcome``, too: slopes, and intercepts at the mean of
         the covariates, of each state and option or feature, on the scale of the link; odds are NaN where that is no
-        logit. Where it is a logarithm, ``mean_ratio`` with its interval is the factor of the mean.
+        logit. Where it is a logarithm, ``mean_ratio`` with its interval is the factor of the mean. Of `LatentClasses`
+        rows are of classes, and log odds of membership against class 0.
         """
         return effects.effects(self, probability)
 
@@ -363,7 +364,9 @@ class Fit(BehaviourTables):
         -------
         A pandas DataFrame with one row per change of state and subject: ``mean``, ``sd``, ``lower`` and ``upper`` of
         the log odds of the change against staying, at the mean of the covariates, and ``above_population``, the
-        probability that they are above those of the population, whose row comes first.
+        probability that they are above those of the population, whose row comes first. Of `LatentClasses` one row per
+        subject: its most probable ``class`` and the probabilities of all given its choices, with ``lower`` and
+        ``upper`` of that of this class.
         """
         return subjects.subjects(self, probability)
 

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 from jax import Array
-from numpyro.distributions import Distribution
 
 from ethogram.inference.checkpoint import check_path
 from ethogram.inference.conjugate import ConjugateSVI, fit_side_by_side
@@ -21,35 +20,19 @@ from ethogram.inference.export import to_arviz
 from ethogram.inference.nuts_chains import run_chains
 from ethogram.inference.refresh import refresh_posterior
 from ethogram.inference.sampled_posterior import SampledPosterior
-from ethogram.models.arguments import require_flag, require_integer, require_number, warn_user
+from ethogram.models.arguments import require_flag, require_integer, require_number
 from ethogram.models.conjugate_model import check_data, require_informative
 from ethogram.models.data import Trajectories, group_labels
 from ethogram.models.data.parts import is_large, on_disk
-from ethogram.models.held_warnings import held_warnings
 
 __all__ = [
-    "NUM_STEPS",
-    "Method",
-    "Methods",
-    "choice_methods",
-    "conjugate_methods",
-    "covariate_methods",
-    "network_methods",
-    "num_groups",
-    "read_settings",
-    "reward_methods",
-    "role_methods",
-]
+    "DEFAULTS", "LAPLACE", "NUM_STEPS", "NUTS", "PXDA", "Method", "Methods", "aligned", "at_least", "chains_of",
+    "conjugate_methods", "covariate_methods", "network_methods", "num_groups", "read_settings", "reward_methods",
+    "role_methods", "switching_methods", "without_bar",
+]  # fmt: skip
 
 MANY_GROUPS = 2000
 """Groups of trajectories above which ``"auto"`` takes mini-batches."""
-LARGEST_K = 0.5
-"""Pareto k below which the weights of draws have a variance, and ``"auto"`` takes Laplace of choices."""
-LEAST_SHARE = 0.1
-"""Least share of effective draws with which ``"auto"`` takes it: a summary needs 100, here of 1000."""
-SHORT_WARMUP, SHALLOW = 100, 4
-"""Iterations for the step alone, and depth of trees with these masses: seven steps cross a Gaussian, and where all
-directions are alike some steps never make the U-turn that ends a tree."""
 BATCH = 64
 """Groups of a mini-batch."""
 NUM_STEPS = 1000
@@ -89,7 +72,7 @@ class Methods(NamedTuple):
     choose: Callable[[Array, Any, Any, Mapping[str, Any]], tuple[str, str, Any]] | None = None
 
 
-def _count(least: int) -> Check:
+def at_least(least: int) -> Check:
     return lambda name, value: require_integer(name, value, least)
 
 
@@ -140,9 +123,9 @@ CAVI = _by_algorithm(
     "checkpoint_every",
 )  # fmt: skip
 REFRESH = _by_algorithm("num_steps", "restarts") | {  # the chains start after the fit
-    "num_warmup": _count(1),
-    "num_draws": _count(1),
-    "num_chains": _count(1),
+    "num_warmup": at_least(1),
+    "num_draws": at_least(1),
+    "num_chains": at_least(1),
     "checkpoint": _optional(lambda name, value: check_path(value)),
 }
 IMITATION = _by_algorithm(
@@ -150,9 +133,9 @@ IMITATION = _by_algorithm(
     "checkpoint",
 )  # fmt: skip
 SAMPLING = {
-    "num_warmup": _count(0),
-    "num_samples": _count(1),
-    "num_chains": _count(1),
+    "num_warmup": at_least(0),
+    "num_samples": at_least(1),
+    "num_chains": at_least(1),
     "progress_bar": require_flag,
 }
 NUTS = SAMPLING | {
@@ -171,7 +154,7 @@ NUTS = SAMPLING | {
     "forward_mode_differentiation": require_flag,
     "regularize_mass_matrix": require_flag,
 }
-LAPLACE = {"num_samples": _count(10), "progress_bar": require_flag}
+LAPLACE = {"num_samples": at_least(10), "progress_bar": require_flag}
 PXDA = SAMPLING | {"checkpoint": REFRESH["checkpoint"]} | _by_algorithm("moves", "winner")
 REWARD = _by_algorithm(
     "hyper", "start", "num_steps", "num_draws", "num_evaluations", "num_restarts", "tol", "checkpoint",
@@ -231,56 +214,6 @@ def covariate_methods(model: Any, data: Any) -> Methods:
     return Methods(by_name, "laplace", "effects of covariates, and dwell times, have no conjugate prior")
 
 
-def choice_methods(model: Any, data: Any) -> Methods:
-    """Methods of a `NoisyMDP`."""
-    by_name = {
-        "laplace": Method(_laplace_of_choices, LAPLACE),
-        "nuts": Method(_nuts_of_choices, NUTS | {"centred": require_flag}),
-        "px-da": Method(_px_da, PXDA),
-    }
-    return Methods(by_name, "laplace", "", partial(_choose_of_choices, by_name))
-
-
-def _choose_of_choices(
-    by_name: dict[str, Method], key: Array, model: Any, data: Any, settings: Mapping[str, Any]
-) -> tuple[str, str, Any]:
-    """Laplace's approximation where its weights have a variance; NUTS elsewhere, and where its settings are given.
-
-    PX-DA where nu has a prior, unless it does not take the model.
-    """
-    from ethogram.inference.choices.laplace import refusal
-
-    read_settings("auto", settings, by_name["nuts"].settings)
-    foreign, reason = [name for name in settings if name not in LAPLACE], refusal(model)
-    if foreign:
-        reason = f"Laplace's approximation takes no setting {', '.join(foreign)}"
-    elif not reason:
-        read_settings("laplace", settings, LAPLACE)
-        with held_warnings() as notes:
-            try:
-                result = by_name["laplace"].run(key, model, data, settings)
-            except RuntimeError as error:
-                result, reason = None, f"Laplace's approximation failed: {error}"
-        if result is not None:
-            reason = f"the Pareto k of Laplace's approximation is {result.pareto_k:.2f}, "
-            if not result.pareto_k < LARGEST_K:
-                reason = f"{reason}not below {LARGEST_K}"
-            elif result.ess < LEAST_SHARE * result.sites["theta"].shape[1]:
-                reason = f"{reason}but its draws have an ESS of {result.ess:.0f}"
-            else:
-                for note in notes:
-                    warn_user(note)
-                return "laplace", f"{reason}below {LARGEST_K}", result
-    name = "px-da" if isinstance(model.nu, Distribution) and _by_px_da(model, data, settings) else "nuts"
-    return name, reason, by_name[name].run(key, model, data, settings)
-
-
-def _by_px_da(model: Any, data: Any, settings: Mapping[str, Any]) -> bool:
-    """Whether PX-DA takes a model of noise that is not normal, its decisions and settings."""
-    alone = data.subject is None and not isinstance(model.kappa, Distribution)
-    return alone and not model.choice_noise().no_augmentation and not {*settings} - {*PXDA}
-
-
 def reward_methods(model: Any, data: Any) -> Methods:
     """Methods of a `GPIRL`."""
     by_name = {
@@ -320,7 +253,7 @@ def _cavi(key: Array, model: Any, data: Any, settings: Mapping[str, Any]) -> Any
 def _cavi_of_several(
     model: Any, words: np.ndarray, data: Sequence[Any], count: int, settings: Mapping[str, Any]
 ) -> list[Any]:
-    given = {"num_steps": NUM_STEPS, **_without_bar(settings)}
+    given = {"num_steps": NUM_STEPS, **without_bar(settings)}
     return fit_side_by_side(model, words, data, count, **given)
 
 
@@ -348,7 +281,7 @@ def _imitate(key: Array, model: Any, data: Any, settings: Mapping[str, Any]) -> 
     return imitate(key, model, rest.pop("policy"), rest.pop("world"), data, **rest)
 
 
-def _chains(
+def chains_of(
     key: Array,
     model: Any,
     data: Any,
@@ -371,8 +304,8 @@ def _nuts_of_chains(key: Array, model: Any, data: Any, settings: Mapping[str, An
     model.check(data)
     require_informative(model, data)
     model = model.bind(data)
-    found = SampledPosterior(model, *_chains(key, model, data, settings))
-    return _aligned(found, data) if model.switches_labels() else found
+    found = SampledPosterior(model, *chains_of(key, model, data, settings))
+    return aligned(found, data) if model.switches_labels() else found
 
 
 def _laplace_of_roles(key: Array, model: Any, data: Any, settings: Mapping[str, Any]) -> Any:
@@ -387,92 +320,29 @@ def _nuts_of_covariates(key: Array, model: Any, data: Any, settings: Mapping[str
     key_start, key_chains = jax.random.split(key)
     kept = {**DEFAULTS, **settings}
     model, starts = starts_of_chains(key_start, model, data, kept["num_chains"], kept["progress_bar"])
-    found = _chains(key_chains, model, data, settings, starts=starts)
+    found = chains_of(key_chains, model, data, settings, starts=starts)
     return SampledPosterior(model, {name: found.sites[name] for name in model.site_dims()}, found.statistics)
-
-
-def _laplace_of_choices(key: Array, model: Any, data: Any, settings: Mapping[str, Any]) -> Any:
-    from ethogram.inference.choices.laplace import laplace_choices
-
-    return laplace_choices(key, model, data, **_without_bar(settings))
-
-
-def _nuts_of_choices(key: Array, model: Any, data: Any, settings: Mapping[str, Any]) -> SampledPosterior:
-    from ethogram.inference.choices.choice_expansion import units
-    from ethogram.models.choices.choice_problem import padded
-    from ethogram.models.choices.subject_values import subject_values
-
-    problem = model.check(data)
-    model.warn_of_separation(problem)
-    model.warn_of_prior(problem)
-    several = problem.data.subject is not None  # a dense matrix of many subjects cannot be estimated
-    kernel, starts = {"dense_mass": not several, "centred": False, **settings}, None
-    non_centred = (subject_values(model, problem.data).site,) if not kernel.pop("centred") and several else ()
-    # Starts and masses that a caller gives are those of theta and loc themselves.
-    given = kernel.keys() & {"init_strategy", "inverse_mass_matrix"}
-    if not given and not isinstance(kernel["dense_mass"], list):
-        unit = units(problem)
-        problem = problem._replace(unit=unit)
-        alone = not (several or isinstance(model.kappa, Distribution) or len(model.needed_sites()) > 1)
-        if alone and settings.get("adapt_mass_matrix", True):
-            starts, mass = _starts_of_choices(key, model, problem, kernel)
-            kernel = mass | kernel
-    found = _chains(key, model, padded(problem), kernel, non_centred, starts)
-    sites = {name: site for name, site in found.sites.items() if not name.endswith(("_scaled", "_normal"))}
-    return SampledPosterior(model, sites, found.statistics)
-
-
-def _starts_of_choices(
-    key: Array, model: Any, problem: Any, settings: Mapping[str, Any]
-) -> tuple[dict[str, np.ndarray] | None, dict[str, Any]]:
-    """Starts and masses of Laplace's approximation, for a warm-up that finds the step alone; nothing where it fails."""
-    from ethogram.inference.choices.laplace import laplace_choices
-    from ethogram.inference.laplace_posterior import USABLE_K
-
-    num_chains = settings.get("num_chains", DEFAULTS["num_chains"])
-    with held_warnings():
-        try:
-            found = laplace_choices(key, model, problem)
-        except RuntimeError:
-            return None, {}
-    if found.pareto_k > USABLE_K:
-        return None, {}
-    rows = np.linspace(0, found.sites["theta"].shape[1] - 1, num_chains).round().astype(int)
-    covariance = found.covariance / np.outer(problem.unit, problem.unit)
-    mass = covariance if settings["dense_mass"] else np.diag(covariance)
-    return {"theta_scaled": found.sites["theta"][0, rows] / problem.unit}, {
-        "inverse_mass_matrix": {("theta_scaled",): mass},
-        "adapt_mass_matrix": False,
-        "num_warmup": SHORT_WARMUP,
-        "max_tree_depth": SHALLOW,
-    }
 
 
 def _nuts_of_rewards(key: Array, model: Any, data: Any, settings: Mapping[str, Any]) -> SampledPosterior:
     model.check(data)
-    return SampledPosterior(model, *_chains(key, model.centred(), data, settings))
+    return SampledPosterior(model, *chains_of(key, model.centred(), data, settings))
 
 
 def _nuts_of_switching(key: Array, model: Any, data: Any, settings: Mapping[str, Any]) -> SampledPosterior:
     model.check(data)
     centred = dataclasses.replace(model, base=model.base.centred())
-    found = SampledPosterior(model, *_chains(key, centred, data, settings))
-    return _aligned(found, data) if model.switches_labels() else found
+    found = SampledPosterior(model, *chains_of(key, centred, data, settings))
+    return aligned(found, data) if model.switches_labels() else found
 
 
-def _aligned(found: SampledPosterior, data: Any) -> SampledPosterior:
+def aligned(found: SampledPosterior, data: Any) -> SampledPosterior:
     """Draws of a model with hidden states, their labels matched to those of the draw of highest density."""
     best = np.unravel_index(np.argmax(found.statistics["lp"]), found.statistics["lp"].shape)
     reference = {name: site[best] for name, site in found.sites.items()}
     posterior = to_arviz(found, data, align=reference, progress_bar=False).posterior
     aligned = {str(name): np.asarray(values) for name, values in posterior.data_vars.items()}
     return SampledPosterior(found.model, {**found.sites, **aligned}, found.statistics)
-
-
-def _px_da(key: Array, model: Any, data: Any, settings: Mapping[str, Any]) -> Any:
-    from ethogram.inference.choices.px_da_chains import sample_px_da
-
-    return sample_px_da(key, model, data, **{**DEFAULTS, "num_samples": 2000, **settings})
 
 
 def _reward(key: Array, model: Any, data: Any, settings: Mapping[str, Any], method: str) -> Any:
@@ -496,14 +366,14 @@ def _switching(key: Array, model: Any, data: Any, settings: Mapping[str, Any]) -
 def _max_entropy(key: Array, model: Any, data: Any, settings: Mapping[str, Any]) -> Any:
     from ethogram.inference.rewards import fit_max_entropy
 
-    return fit_max_entropy(model.mdp, data, **{"features": model.features, **_without_bar(settings)})
+    return fit_max_entropy(model.mdp, data, **{"features": model.features, **without_bar(settings)})
 
 
 def _query(key: Array, model: Any, data: Any, settings: Mapping[str, Any], method: str) -> Any:
     from ethogram.inference.networks import solve_mmap
 
-    return solve_mmap(key, model, method, **_without_bar(settings))
+    return solve_mmap(key, model, method, **without_bar(settings))
 
 
-def _without_bar(settings: Mapping[str, Any]) -> dict[str, Any]:
+def without_bar(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if name != "progress_bar"}

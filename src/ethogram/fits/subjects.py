@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ethogram.fits import latent_classes
 from ethogram.inference.draws import flat_draws
 from ethogram.models.arguments import require_number
 from ethogram.plots.axes import figure_or_new, show_plainly
@@ -22,6 +23,8 @@ def subjects(fit: Any, probability: float) -> Any:
     """The table that `Fit.subjects` describes."""
     import pandas
 
+    if hasattr(fit.model, "num_classes"):
+        return latent_classes.subjects(fit, probability)
     require_number("probability", probability, above=0, below=1)
     sites = flat_draws(fit.draws().sites) if fit.has_draws else {}
     if "theta" in sites:

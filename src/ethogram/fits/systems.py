@@ -15,7 +15,9 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import logsumexp
 
-from ethogram.fits import diagnose, effects, figures, findings, methods
+from ethogram.fits import diagnose, effects, figures, findings, latent_classes, methods
+from ethogram.fits.choice_methods import choice_methods
+from ethogram.fits.class_methods import class_methods
 from ethogram.fits.densities import log_densities, log_likelihood
 from ethogram.fits.diagnose_choices import of_choices
 from ethogram.fits.diagnose_rewards import of_rewards
@@ -47,6 +49,8 @@ MOST_ESTIMATES = 30
 
 
 def _no_states(fit: Any, data: Any) -> Any:
+    if hasattr(fit.model, "num_classes"):
+        raise TypeError("classes are of subjects, and not hidden states over time: see fit.subjects()")
     raise TypeError(f"a {type(fit.model).__name__} has no hidden states")
 
 
@@ -351,7 +355,7 @@ SYSTEMS: Mapping[str, System] = {
         faults=diagnose.of_intents,
     ),
     "choices.NoisyMDP": System(
-        methods.choice_methods,
+        choice_methods,
         _no_states,
         _predict_choices,
         _choice_log_densities,
@@ -359,6 +363,16 @@ SYSTEMS: Mapping[str, System] = {
         _choice_entries,
         findings=findings.of_choices,
         faults=of_choices,
+    ),
+    "choices.LatentClasses": System(
+        class_methods,
+        _no_states,
+        latent_classes.predict,
+        latent_classes.log_densities,
+        latent_classes.draw_classes,
+        latent_classes.entries,
+        findings=latent_classes.findings,
+        faults=latent_classes.faults,
     ),
     "rewards.GPIRL": System(
         methods.reward_methods,
@@ -405,8 +419,8 @@ def system_of(model: Any, result: Any = None) -> System:
     found = next((SYSTEMS[kind] for kind in (*_kinds(result), *_kinds(model)) if kind in SYSTEMS), None)
     if found is None:
         raise TypeError(
-            f"model is {type(model).__name__}: give a RoleHMM, an AgentMarkov or another ConjugateModel, a NoisyMDP, a "
-            "GPIRL or SwitchingGPIRL, or a MarginalMAP query"
+            f"model is {type(model).__name__}: give a RoleHMM, an AgentMarkov or another ConjugateModel, a NoisyMDP, "
+            "LatentClasses, a GPIRL or SwitchingGPIRL, or a MarginalMAP query"
         )
     return found
 

@@ -17,9 +17,9 @@ from ethogram.plots.axes import (
     legend_beside,
     read_names,
 )
-from ethogram.plots.colours import SERIES
+from ethogram.plots.colours import SERIES, series_colour
 
-__all__ = ["reliability", "shrinkage_panels", "value_marginals"]
+__all__ = ["class_profiles", "reliability", "shrinkage_panels", "value_marginals"]
 
 
 def value_marginals(
@@ -98,6 +98,26 @@ def shrinkage_panels(
         panel.set(xlim=(low - room, high + room), xlabel="by its own decisions", title=name)
     panels[0].set_ylabel("in the fit")
     panels[0].legend(frameon=False, fontsize=8)
+
+
+def class_profiles(
+    figure: Any, shares: np.ndarray, values: np.ndarray, classes: Sequence[str], names: Sequence[str]
+) -> None:
+    """Shares (draw, class) of classes, and beside them values (draw, class, value) of each: means, 90 % intervals."""
+    left, right = figure.subplots(1, 2, width_ratios=(1, 2))
+    rows = np.arange(len(classes))[::-1]
+    for number in range(len(classes)):
+        draw_intervals(left, rows[[number]], shares[:, [number]], series_colour(number))
+    left.set_yticks(rows, classes)
+    left.set(xlim=(0, 1), ylim=(-0.6, len(classes) - 0.4), xlabel="share of the subjects")
+    rows, many = np.arange(len(names))[::-1].astype(float), len(classes)
+    for number, name in enumerate(classes):
+        at = rows + 0.6 * ((many - 1) / 2 - number) / many
+        draw_intervals(right, at, values[:, number], series_colour(number), label=name)
+    right.set_yticks(rows, names)
+    right.axvline(0, color="0.8", linewidth=1, zorder=0)
+    right.set(ylim=(-0.6, len(names) - 0.4), xlabel="utility per unit")
+    default_title(right, "values by class, means and 90 % intervals")
 
 
 def reliability(table: Any, ax: Any = None) -> Any:

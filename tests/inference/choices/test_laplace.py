@@ -205,7 +205,7 @@ def test_ratios_of_likelihoods_are_those_of_a_fine_grid(monkeypatch, least):
     theta = np.random.default_rng(0).normal(size=(5, 2)) * 0.3 + [0.8, -0.5]
     near = laplace._is_near(chosen, theta[:1] / unit)
     assert near == (least < 0)
-    found = laplace._log_ratios(chosen, (theta / unit)[:, None], theta[:1] / unit, chosen.noise, near)
+    found = laplace.log_ratios(chosen, (theta / unit)[:, None], theta[:1] / unit, chosen.noise)
     x = np.linspace(-8, 8, 801)
     utilities = data.features @ theta.T  # (decision, option, draw)
     gaps = np.take_along_axis(utilities, data.choice[:, None, None], 1) - utilities

@@ -14,9 +14,8 @@ import pytest
 from scipy.special import digamma, gammaln
 
 import ethogram
-from ethogram.fits import fit_object
+from ethogram.fits import fit_object, methods
 from ethogram.fits.fit_object import Fit
-from ethogram.fits.methods import _aligned
 from ethogram.inference.export import to_arviz
 from ethogram.inference.rewards import (
     fit_reward,
@@ -348,7 +347,7 @@ def test_labels_are_aligned(short):
     flipped = {name: np.flip(x, labels[name]) if name in labels else x for name, x in drawn.items()}
     sites = {name: np.stack([drawn[name], flipped[name]]) for name in drawn}
     sampled = SampledPosterior(MODEL, sites, {"lp": np.zeros((2, 30))})
-    matched = _aligned(sampled, DATA)
+    matched = methods.aligned(sampled, DATA)
     np.testing.assert_array_equal(matched.sites["policy"][0], matched.sites["policy"][1])
     agent = predictive_agent(jax.random.key(9), matched)
     np.testing.assert_allclose(agent.policy, matched.sites["policy"].mean((0, 1)), rtol=1e-6)

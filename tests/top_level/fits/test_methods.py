@@ -16,8 +16,9 @@ from numpyro.infer import NUTS
 import ethogram
 from ethogram import fits
 from ethogram.domains import diagnosis
-from ethogram.fits import methods, systems
+from ethogram.fits import choice_methods, methods, systems
 from ethogram.fits.fit_object import Fit
+from ethogram.inference import convergence as convergence_of_draws
 from ethogram.inference.choices import choice_expansion, px_da_chains
 from ethogram.inference.conjugate import ConjugateSVI
 from ethogram.inference.sampled_posterior import SampledPosterior
@@ -247,11 +248,37 @@ def test_auto_takes_laplace_of_choices_where_its_pareto_k_is_small(choices, monk
         fits.fit(KEY, choices.model, choices.data, moves="da")
     few = {"num_samples": 500}
     for place, name, value, settings in (
-        (methods, "LARGEST_K", k, few),
-        (methods, "LEAST_SHARE", 1.5, few),
+        (choice_methods, "LARGEST_K", k, few),
+        (choice_methods, "LEAST_SHARE", 1.5, few),
         (choice_expansion, "MOST_STEPS", 0, few),  # Newton's method does not converge
-        (methods, "LARGEST_K", methods.LARGEST_K, {"num_chains": 1}),
+        (choice_methods, "LARGEST_K", choice_methods.LARGEST_K, {"num_chains": 1}),
     ):
         with monkeypatch.context() as patched, pytest.raises(InterruptedError):
             patched.setattr(place, name, value)
             fits.fit(KEY, choices.model, choices.data, **settings, **QUIET)
+
+
+@pytest.mark.filterwarnings("ignore:the draws have not converged")
+def test_px_da_is_taken_where_it_is_fast_and_mixes(monkeypatch):
+    """A covariance of alternatives; NUTS where the draws of PX-DA are too few, or weights make it repeat decisions."""
+    random = np.random.default_rng(0)
+    names = ethogram.Metadata(action_names=["air", "bus", "car"])
+    x, model = random.normal(size=(30, 3, 1)), ethogram.Probit(4.0, noise="covariance")
+    data = ethogram.Decisions(x, np.ones((30, 3), bool), random.integers(3, size=30), metadata=names)
+    settings = {"num_warmup": 100, "num_samples": 100, "num_chains": 2, "progress_bar": False}
+
+    def stop(*given, **named):
+        raise InterruptedError
+
+    monkeypatch.setattr(methods, "run_chains", stop)
+    with monkeypatch.context() as patched:
+        patched.setattr(convergence_of_draws, "LEAST_ESS", 1)
+        patched.setattr(convergence_of_draws, "LARGEST_R_HAT", 9)
+        assert fits.fit(KEY, model, data, **settings).method == "px-da"
+    for other, more in (
+        (data._replace(weight=np.full(30, 1.5)), {}),
+        (data, {"dense_mass": True}),
+        (data, {}),
+    ):
+        with pytest.raises(InterruptedError):
+            fits.fit(KEY, model, other, **settings, **more)
