@@ -83,7 +83,9 @@ def measure(settings: argparse.Namespace) -> list[report.Row]:
     """One row per problem and method, then the regret of `"auto"` on each."""
     rows: list[report.Row] = []
     for name, model, data in problems(settings):
-        found = []
+        found: list[report.Row] = []
+        if settings.problems and name not in settings.problems:
+            continue
         for method in METHODS:
             try:
                 found.append(
@@ -129,5 +131,9 @@ def regret(rows: list[dict[str, Any]]) -> float:
     return float("inf") if own is None else own / min(costs)
 
 
+def _options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--problems", nargs="+", help="such as toy, or large; all by default")
+
+
 if __name__ == "__main__":
-    raise SystemExit(report.run("choice_samplers", __doc__, measure, speed=True))
+    raise SystemExit(report.run("choice_samplers", __doc__, measure, speed=True, options=_options))

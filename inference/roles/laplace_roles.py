@@ -27,6 +27,7 @@ from jax import Array
 from scipy.special import gammaln
 
 from ethogram.inference.conjugate import ConjugateSVI
+from ethogram.inference.convergence import LEAST_ESS
 from ethogram.inference.laplace_posterior import USABLE_K, LaplacePosterior
 from ethogram.inference.pareto_weights import smoothed_weights, systematic_resample
 from ethogram.inference.roles.covariate_problem import TOGETHER, Expansion, Problem, latent_starts
@@ -100,7 +101,7 @@ def laplace_roles(
     -----
     UserWarning
         The Pareto k of the weights is above .7, and subjects do not vary; draws then are those of the approximation,
-        without weights.
+        without weights. Or the draws of scales have an effective sample size below 100.
 
     Raises
     ------
@@ -127,13 +128,19 @@ def laplace_roles(
         while (larger := model.with_phases(problem.at_mode(expansion))) is not model:
             model, problem = larger, Problem.of(larger, data)
             expansion, log_scales = _mode(problem, expansion.phi, expansion.d)
+        expansion = _without_saddles(problem, expansion)
         draws = _draws(rng, problem, expansion, log_scales, num_samples)
         log_joint = problem.values(draws.phi, draws.d)
         sites = problem.sites(rng, draws.phi, draws.d, draws.log_scales)
     log_weights = draws.log_weight + log_joint - expansion.predicted(draws.phi, draws.d) + expansion.constant
     log_weights, pareto_k = smoothed_weights(log_weights)
     usable = pareto_k <= USABLE_K
-    if not (usable or problem.layout.varies):  # of hundreds of subjects' parameters weights never are
+    if draws.ess < LEAST_ESS:
+        warn_user(
+            f"the draws of scales have an ESS of {draws.ess:.0f}, below {LEAST_ESS}: how much subjects differ, or "
+            "curves bend, is not that of the posterior; use method='nuts'"
+        )
+    elif not (usable or problem.layout.varies):  # of hundreds of subjects' parameters weights never are
         warn_user(
             f"the Pareto k of the weights of Laplace's approximation is {pareto_k:.2f}, above {USABLE_K}: the draws "
             "are those of the approximation; use method='nuts'"
@@ -171,6 +178,7 @@ class Draws(NamedTuple):
     log_scales: np.ndarray  # (draw, scale): of changes of state where subjects vary, then of splines
     log_weight: np.ndarray
     pareto_k: float  # of the weights by which scales were resampled
+    ess: float  # of these weights
 
 
 def condition(
@@ -282,6 +290,21 @@ def _mode(problem: Problem, phi: np.ndarray, d: np.ndarray) -> tuple[Expansion, 
     return expansion, x
 
 
+def _without_saddles(problem: Problem, expansion: Expansion) -> Expansion:
+    """The expansion with a maximum along differences of subjects, whatever their prior.
+
+    Where the likelihood of a subject curves upwards, a wide prior would put it far away: there the curvature is
+    mirrored, and such that the gain is at most half a nat.
+    """
+    shared = problem.layout.shared
+    sizes, axes = np.linalg.eigh(expansion.information[:, shared:, shared:])
+    along = np.einsum("iab,ia->ib", axes, expansion.gradient[:, shared:])
+    least = np.where(sizes < 0, np.maximum(-sizes, along**2), sizes)
+    information = expansion.information.copy()
+    information[:, shared:, shared:] += (axes * (least - sizes)[:, None]) @ np.swapaxes(axes, 1, 2)
+    return expansion._replace(information=information)
+
+
 def _scale_density(problem: Problem, expansion: Expansion) -> Any:
     """Log density of the logarithms of scales under the expansion, up to a constant; their prior is half-normal(1)."""
 
@@ -321,15 +344,16 @@ def _draws(rng: Any, problem: Problem, expansion: Expansion, log_scales: np.ndar
         x = log_scales + (noise * spread) @ axes.T
         ratios = np.array([density(one) for one in x]) - log_t
         smoothed, pareto_k = smoothed_weights(ratios)
+        ess = math.exp(2 * np.logaddexp.reduce(smoothed) - np.logaddexp.reduce(2 * smoothed))
         x = x[systematic_resample(rng, smoothed)[::PROPOSALS]]
         gaussians = [condition(problem, expansion, one) for one in x]
         log_weight = np.full(count, np.logaddexp.reduce(ratios) - math.log(tried))
     else:
-        x, pareto_k = np.zeros((count, 0)), -math.inf
+        x, pareto_k, ess = np.zeros((count, 0)), -math.inf, math.inf
         gaussians = [condition(problem, expansion, log_scales)] * count
         log_weight = np.full(count, gaussians[0].evidence)
     phi, d = zip(*(_draw(rng, one) for one in gaussians), strict=True)
-    return Draws(np.stack(phi), np.stack(d), x, log_weight, pareto_k)
+    return Draws(np.stack(phi), np.stack(d), x, log_weight, pareto_k, ess)
 
 
 def _draw(rng: Any, gaussian: Gaussian) -> tuple[np.ndarray, np.ndarray]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -12,7 +13,8 @@ from scipy.optimize import minimize
 from scipy.stats import norm
 
 import ethogram
-from ethogram.inference.roles.laplace_roles import laplace_roles
+from ethogram.inference.roles.covariate_problem import Expansion
+from ethogram.inference.roles.laplace_roles import _without_saddles, laplace_roles
 from ethogram.models.roles.covariates import Covariates
 
 STEPS = 150
@@ -153,3 +155,20 @@ def test_directions_of_angles_with_gaps_have_a_density_at_the_start():
     assert np.all(np.abs(np.sort(mean) / [3, 18] - 1) < 0.3)
     direction = found.sites["turn_direction"][0].mean(0)[np.argsort(mean), 0]
     assert np.all(np.abs(direction - [0, 1.5]) < 0.5)
+
+
+def test_no_prior_puts_a_subject_far_away_where_its_likelihood_curves_upwards():
+    """One of two subjects has a saddle: what a flat prior gains along it is half a nat at most, the rest as it was."""
+    random = np.random.default_rng(0)
+    root = random.normal(size=(2, 5, 5))
+    information = root @ np.swapaxes(root, 1, 2)
+    information[1, 2:, 2:] = np.diag([2.0, -0.3, -40.0])
+    gradient = random.normal(size=(2, 5))
+    given = Expansion(np.zeros(2), np.zeros((2, 3)), 0.0, gradient, information)
+    found = _without_saddles(SimpleNamespace(layout=SimpleNamespace(shared=2)), given)
+    np.testing.assert_allclose(found.information[0], information[0])
+    np.testing.assert_allclose(found.information[1, :2], information[1, :2])
+    own = found.information[1, 2:, 2:]
+    assert own[0, 0] == pytest.approx(2) and own[2, 2] == pytest.approx(40)
+    assert own[1, 1] == pytest.approx(max(0.3, gradient[1, 3] ** 2))
+    assert (gradient[1, 3:] ** 2 / np.diag(own)[1:] / 2 <= 0.5 + 1e-9).all()

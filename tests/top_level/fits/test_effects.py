@@ -139,7 +139,9 @@ def test_subjects_stand_beside_their_population(fit):
         sites={"log_odds": log_odds, "subject_log_odds": own},
         model=types.SimpleNamespace(transition=types.SimpleNamespace(encoding=encoding)),
     )
-    varying = types.SimpleNamespace(has_draws=True, draws=lambda: draws, state_names=("rest", "run"))
+    varying = types.SimpleNamespace(
+        has_draws=True, draws=lambda: draws, state_names=("rest", "run"), model=None
+    )
     table = subjects.subjects(varying, 0.8)
     assert [*table.loc[("run", "rest")].index] == ["population", "ann", "bob"]
     bob = log_odds[0, :, 0, 1] + own[0, :, 1, 0, 1]
