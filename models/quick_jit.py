@@ -18,7 +18,7 @@ from jax.extend.core import find_top_trace
 
 from ethogram.models.arguments import is_concrete
 
-__all__ = ["quick_jit", "repeated"]
+__all__ = ["has_option", "quick_jit", "repeated"]
 
 REPEATS: ContextVar[int] = ContextVar("REPEATS", default=1)
 """Parts of the data that the program is called for."""
@@ -50,17 +50,7 @@ def quick_jit(
     if function is None:
         return functools.partial(quick_jit, calls=calls, inline=inline, **options)
     usual: Any = jax.jit(function, **options)
-    quick: dict[int, Any] = {
-        level: jax.jit(
-            function,
-            compiler_options={
-                "xla_backend_optimization_level": level,
-                "xla_cpu_use_fusion_emitters": False,
-            },
-            **options,
-        )
-        for _, level in LEVELS
-    }
+    quick: dict[int, Any] = {}
 
     def compiled(*args: Any, **kwargs: Any) -> Any:
         leaves = jax.tree.leaves((args, kwargs))
@@ -72,8 +62,12 @@ def quick_jit(
         times = calls(*args, **kwargs) if callable(calls) else calls
         times *= max((getattr(each, "work_per_number", 1) for each in args), default=1)
         work = REPEATS.get() * times * sum(map(np.size, leaves))
-        program = next((quick[level] for most, level in LEVELS if work <= most), usual)
-        return program(*args, **kwargs)
+        level = next((level for most, level in LEVELS if work <= most), None)
+        if level is None:
+            return usual(*args, **kwargs)
+        if level not in quick:
+            quick[level] = jax.jit(function, compiler_options=_compiler_options(level), **options)
+        return quick[level](*args, **kwargs)
 
     wrapped: Any = functools.update_wrapper(compiled, usual)
     wrapped.eval_shape = usual.eval_shape
@@ -89,6 +83,23 @@ def repeated(times: int) -> Iterator[None]:
         yield
     finally:
         REPEATS.reset(token)
+
+
+@functools.cache
+def _compiler_options(level: int) -> dict[str, Any]:
+    """Those for a level of optimisation, as far as this version of XLA has them."""
+    wanted = {"xla_backend_optimization_level": level, "xla_cpu_use_fusion_emitters": False}
+    return {name: value for name, value in wanted.items() if has_option(name, value)}
+
+
+def has_option(name: str, value: Any) -> bool:
+    """Whether this version of XLA compiles with an option."""
+    program = jax.jit(lambda: 0, compiler_options={name: value})
+    try:
+        program.lower().compile()
+    except jax.errors.JaxRuntimeError:
+        return False
+    return True
 
 
 def _is_transformed() -> bool:

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ethogram.models.quick_jit import LEVELS, quick_jit
+from ethogram.models.quick_jit import LEVELS, has_option, quick_jit
 
 
 def test_more_work_has_a_program_of_its_own_and_the_same_result():
@@ -29,3 +29,7 @@ def test_within_another_program_it_is_a_call_or_the_function_itself(inline):
     assert {each.primitive.name for each in program.eqns} == ({"mul", "add"} if inline else {"jit", "add"})
     jax.jit(lambda x: x + double(1.0))(1.0)  # of a constant, within another program, which refuses options
     assert double(3.0) == 6.0 and jax.grad(lambda x: double(x) ** 2)(3.0) == 24.0
+
+
+def test_options_that_this_version_lacks_are_left_out():
+    assert has_option("xla_backend_optimization_level", 0) and not has_option("xla_no_such_option", False)
