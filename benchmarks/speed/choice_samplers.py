@@ -1,8 +1,8 @@
 """Which method fits a choice model soonest: Laplace's approximation, NUTS and PX-DA on eight problems, and `"auto"`.
 
 A method's cost is the CPU time of `ethogram.fit` with its defaults on data of a size that it has compiled for, times
-400 over the least bulk ESS of the values where that is smaller. Laplace's approximation has a cost only where the
-Pareto k of its weights is below .7. Regret is the cost of what `"auto"` does, over the least cost.
+400 over the least bulk ESS of values and covariance where that is smaller. Laplace's approximation has a cost only
+where the Pareto k of its weights is below .7. Regret is the cost of what `"auto"` does, over the least cost.
 
 "toy", "middle" and "tetris" are those of `benchmarks.speed.px_da`; "bus" is Rust's, "travellers" Greene's 210 (by the
 package `statsmodels`), in "hierarchy" 40 persons decide 8 times each, "covariance" has noise with a covariance of three
@@ -108,8 +108,9 @@ def cost_of(model: NoisyMDP, method: str, data: Callable[[int], Any], seed: int)
             warnings.simplefilter("ignore", UserWarning)
             fit = ethogram.fit(key, model, given, method, progress_bar=False)
         seconds = time.process_time() - begin
-    values = fit.result.sites["v"] if "v" in fit.result.sites else fit.result.sites["theta"]
-    ess = min(float(arviz.ess(column, method="bulk")) for column in _columns(np.asarray(values, float)))
+    values = [fit.result.sites[name] for name in ("v", "noise_covariance") if name in fit.result.sites]
+    columns = [column for each in values for column in _columns(np.asarray(each, float))]
+    ess = min(float(arviz.ess(column, method="bulk")) for column in columns)
     if fit.method == "laplace":
         ess = float(fit.result.ess)
     pareto_k = float(getattr(fit.result, "pareto_k", np.nan))

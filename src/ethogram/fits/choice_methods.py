@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from jax import Array
+from numpyro.diagnostics import effective_sample_size
 from numpyro.distributions import Distribution
 
 from ethogram.fits.methods import (
@@ -21,7 +22,7 @@ from ethogram.fits.methods import (
     read_settings,
     without_bar,
 )
-from ethogram.inference.convergence import convergence
+from ethogram.inference.convergence import LEAST_ESS
 from ethogram.inference.sampled_posterior import SampledPosterior
 from ethogram.models.arguments import require_flag, warn_user
 from ethogram.models.held_warnings import held_warnings
@@ -84,29 +85,25 @@ def choose_of_choices(
         population = [
             x for name, x in result.sites.items() if name not in OF_SUBJECTS or data.subject is None
         ]
-        reached = [convergence(x) for x in population]
-        if isinstance(model.nu, Distribution) or all(each.enough for each in reached):
+        # By numpyro: ArviZ takes as long as the sweeps.
+        ess = min(float(np.min(effective_sample_size(x), initial=np.inf)) for x in population)
+        if isinstance(model.nu, Distribution) or ess > LEAST_ESS:
             return "px-da", reason, result
-        reason = f"{reason}; the draws of PX-DA have a smallest ESS of {min(each.ess.min() for each in reached):.0f}"
+        reason = f"{reason}; the draws of PX-DA have a smallest ESS of {ess:.0f}"
     return "nuts", reason, by_name["nuts"].run(key, model, data, settings)
 
 
 def _is_fast_by_px_da(model: Any, data: Any) -> bool:
-    """Whether PX-DA takes the model, and takes less time than NUTS: subjects, a covariance, or a prior of nu."""
-    weighted = data.weight is not None  # it repeats decisions, by integers
-    if (
-        weighted
-        or model.choice_noise().no_augmentation
-        or any(law != "normal" for _, law in model.random or ())
-    ):
+    """Whether PX-DA takes the model, and less time: of subjects, a prior of nu, a covariance that NUTS simulates."""
+    noise = model.choice_noise()
+    if noise.no_augmentation or any(law != "normal" for _, law in model.random or ()):
+        return False
+    if data.weight is not None:  # it repeats decisions, by integers
         return False
     if data.subject is not None:
         return model.noise == "normal" and model.lapse is None
-    return (
-        not isinstance(model.kappa, Distribution)
-        and model.noise != "normal"
-        and len(model.needed_sites()) > 1
-    )
+    simulated = noise.refined(data.legal.shape[1]) is not None
+    return not isinstance(model.kappa, Distribution) and (simulated or isinstance(model.nu, Distribution))
 
 
 def _laplace_of_choices(key: Array, model: Any, data: Any, settings: Mapping[str, Any]) -> Any:

@@ -29,8 +29,9 @@ def fit(key: Array, model: Any, data: Any = None, method: str = "auto", **settin
       ``"svi"``; ``"nuts"``; and ``"refresh"``, which is NUTS that starts at ``"cavi"``; a `RoleHMM` also by
       ``"imitate"``, with policies of its roles;
     - `NoisyMDP`, of `Decisions`: ``"laplace"`` where the Pareto k of its draws' weights is below .5 and the ESS at
-      least a tenth of the draws; else ``"px-da"`` for subjects in normal noise, a covariance or a prior of nu, where
-      its draws are enough for a summary; else ``"nuts"``, and ``method_reason`` says why;
+      least a tenth of the draws; else ``"px-da"`` for subjects in normal noise, a covariance of over four
+      alternatives or a prior of nu, where its draws are enough for a summary; else ``"nuts"``, and ``method_reason``
+      says why;
     - `LatentClasses`, of `Decisions` with subjects: ``"laplace"`` or ``"nuts"``, by the same rule;
     - `GPIRL`, of `Trajectories` or counts (state, action): ``"natural_gradient"``, ``"laplace"``, ``"map"``,
       ``"levine"``, ``"nuts"``, and ``"max_entropy"``, the linear baseline on the same features;
