@@ -34,6 +34,7 @@ NUMBERS = ("role_number", "intent_number", "agent_markov_selection", "agent_mark
 PICTURES: Mapping[str, Picture] = {
     "speed": Picture(speed.speed_ratios, SPEED, (8, 5.8)),
     "coverage": Picture(posteriors.coverage, ("interval_coverage", "gp_irl_calibration"), (8, 3.2)),
+    "calibration": Picture(posteriors.calibration, ("calibration_all",), (8, 5)),
     "numbers": Picture(posteriors.numbers_selected, NUMBERS, (10, 3.4)),
     "peers": Picture(posteriors.simpler_models, ("intent_peers",), (9, 3.2)),
     "missing": Picture(posteriors.missing_values, ("missing_values",), (9, 3.4)),

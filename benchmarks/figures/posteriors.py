@@ -8,7 +8,7 @@ import numpy as np
 
 from benchmarks.figures.looks import BASE, MISSED, OURS, PEER, SECOND, THIRD, Records, legend_below, titled
 
-__all__ = ["coverage", "missing_values", "movement", "numbers_selected", "simpler_models"]
+__all__ = ["calibration", "coverage", "missing_values", "movement", "numbers_selected", "simpler_models"]
 
 
 def coverage(figure: Any, records: Records) -> None:
@@ -44,6 +44,23 @@ def coverage(figure: Any, records: Records) -> None:
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(len(names) - 0.5, -0.5)
     titled(axes, f"coverage of 90 % credible intervals, {lines[0][1]['data_sets']} data sets each")
+    legend_below(figure, axes, 2)
+
+
+def calibration(figure: Any, records: Records) -> None:
+    """Shares of true values inside 50 and 90 % intervals by model and algorithm, of the latter two standard errors."""
+    rows = records["calibration_all"]
+    places = list(range(len(rows)))
+    axes = figure.subplots()
+    for level, name, colour, marker in ((50, "coverage50", PEER, "s"), (90, "coverage90", OURS, "o")):
+        axes.axvline(level, color="black", linewidth=0.8, linestyle=":")
+        error = [200 * row["error90"] for row in rows] if level == 90 else None
+        shares = [100 * row[name] for row in rows]
+        axes.errorbar(shares, places, xerr=error, fmt=marker, color=colour, label=f"{level} % intervals")
+    axes.set(xlabel="true values inside, %", xlim=(15, 100))
+    axes.set_yticks(places, [f"{row['model']}, {row['algorithm'].replace('_', ' ')}" for row in rows])
+    axes.set_ylim(len(rows) - 0.5, -0.5)
+    titled(axes, f"calibration over {rows[0]['data_sets']} data sets from the prior each")
     legend_below(figure, axes, 2)
 
 
