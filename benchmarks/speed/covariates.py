@@ -176,4 +176,4 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["--fits"]:
         print(json.dumps(two_fits(sys.argv[2], int(sys.argv[3]))))
     else:
-        raise SystemExit(report.run("covariates", __doc__, measure, speed=True, sizes=list(FITS)))
+        raise SystemExit(report.run("covariates_speed", __doc__, measure, speed=True, sizes=list(FITS)))

@@ -339,7 +339,7 @@ def laplace_classes(
     model.base.warn_of_prior(problem.pooled)
     rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
     found = approximate(rng, model, problem, num_samples, restarts)
-    if found.pareto_k > USABLE_K:
+    if not found.pareto_k <= USABLE_K:
         warn_user(
             f"the Pareto k of the weights of Laplace's approximation is {found.pareto_k:.2f}, above {USABLE_K}: the "
             "draws are not those of the posterior; use method='nuts'"

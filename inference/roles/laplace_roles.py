@@ -100,8 +100,8 @@ def laplace_roles(
     Warns
     -----
     UserWarning
-        The Pareto k of the weights is above .7, and subjects do not vary; draws then are those of the approximation,
-        without weights. Or the draws of scales have an effective sample size below 100.
+        The Pareto k of the weights is above .7, and subjects do not vary, or it is not finite; draws then are those of
+        the approximation, without weights. Or the draws of scales have an effective sample size below 100.
 
     Raises
     ------
@@ -140,7 +140,9 @@ def laplace_roles(
             f"the draws of scales have an ESS of {draws.ess:.0f}, below {LEAST_ESS}: how much subjects differ, or "
             "curves bend, is not that of the posterior; use method='nuts'"
         )
-    elif not (usable or problem.layout.varies):  # of hundreds of subjects' parameters weights never are
+    elif not usable and (
+        not problem.layout.varies or not math.isfinite(pareto_k)
+    ):  # of many subjects k is about 1
         warn_user(
             f"the Pareto k of the weights of Laplace's approximation is {pareto_k:.2f}, above {USABLE_K}: the draws "
             "are those of the approximation; use method='nuts'"

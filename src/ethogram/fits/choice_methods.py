@@ -86,7 +86,8 @@ def choose_of_choices(
             x for name, x in result.sites.items() if name not in OF_SUBJECTS or data.subject is None
         ]
         # By numpyro: ArviZ takes as long as the sweeps.
-        ess = min(float(np.min(effective_sample_size(x), initial=np.inf)) for x in population)
+        several = all(x.shape[1] > 3 for x in population)
+        ess = min(np.nanmin(effective_sample_size(x), initial=np.inf) for x in population) if several else 0.0
         if isinstance(model.nu, Distribution) or ess > LEAST_ESS:
             return "px-da", reason, result
         reason = f"{reason}; the draws of PX-DA have a smallest ESS of {ess:.0f}"

@@ -42,7 +42,7 @@ def test_nuts_has_the_same_posterior_of_dwell_times():
     table, other = chains.summary(), first.summary()
     other = other.loc[table.index]
     assert (np.abs(table["mean"] - other["mean"]) < 0.35 * table["sd"]).all()
-    assert (np.abs(np.log(table["sd"] / other["sd"])) < 0.4).all()
+    assert (np.abs(np.log(table["sd"] / other["sd"])) < 0.5).all()  # sizes have heavy tails
 
 
 @pytest.mark.slow

@@ -87,8 +87,6 @@ def test_a_fit_with_dwell_times_is_a_fit_like_others(fit, made, tmp_path):
     assert type(made_again) is type(fit.model)
     assert {"dwell_mean", "dwell_size"} <= {*fit.to_arviz().posterior.data_vars}
     assert len([*fit.diagnose()]) >= 0
-    with pytest.raises(TypeError, match="how long states have lasted"):
-        fit.predict()
     with pytest.raises(TypeError, match="no covariates"):
         fit.effects()
     with pytest.raises(ValueError, match="no covariate of the formula"):

@@ -102,8 +102,6 @@ def test_a_fit_of_choices_is_a_fit_like_others(fit, tmp_path):
     assert any(name.startswith("weight") for name in fit.summary().index)
     with pytest.raises(TypeError, match="covariates of the steps to come"):
         fit.predict()
-    with pytest.raises(TypeError, match="emission has no covariates"):
-        fit.residuals()
     with pytest.raises(ValueError, match="method"):
         ethogram.fit(jax.random.key(0), fit.model, fit.data, "cavi")
 
