@@ -227,6 +227,12 @@ def _codes(data: Trajectories, place: int, name: str, values: Any, shape: tuple[
     return given
 
 
+def _subjects(data: Trajectories) -> list[Any]:
+    """Name, or number, of the subject of every sequence."""
+    names = data.metadata.subject_names
+    return [who if names is None else names[who] for who in np.asarray(data.subject).tolist()]
+
+
 def _of_future(data: Trajectories, future: Any, steps: int | None, needed: Any) -> tuple[int, dict[str, Any]]:
     """Number of steps, and covariates (sequence, step) by name, of trajectories of the steps to come."""
     if not isinstance(future, Trajectories):
@@ -237,6 +243,14 @@ def _of_future(data: Trajectories, future: Any, steps: int | None, needed: Any) 
             f"future has {len(lengths)} sequences of {min(lengths, default=0)} to {max(lengths, default=0)} steps: "
             f"give as many steps for each of the {data.num_sequences} sequences of the data, in their order"
         )
+    if future.subject is not None and data.subject is not None:
+        given, known = _subjects(future), _subjects(data)
+        if given != known:
+            at = next(row for row, pair in enumerate(zip(given, known, strict=True)) if pair[0] != pair[1])
+            raise ValueError(
+                f"future has subject {given[at]!r} in place {at}, where the data have {known[at]!r}: give the "
+                "sequences of the data, in their order"
+            )
     count = int(lengths[0])
     if steps not in (None, count):
         raise ValueError(f"steps is {steps}, and future has {count}: leave steps out")

@@ -98,6 +98,10 @@ def test_predictions_are_sums_over_paths(dwell):
         coming = ethogram.Trajectories.from_list([np.zeros((2, 1))] * 2, covariates={"x": list(FUTURE)})
         again = forecast_covariates(fit, data, num_draws=DRAWS, future=coming)
         np.testing.assert_array_equal(again.observations, found.observations)
+        with pytest.raises(ValueError, match="future has subject 1 in place 0, where the data have 0"):
+            who = np.arange(2)
+            swapped = coming._replace(subject=who[::-1])
+            forecast_covariates(fit, data._replace(subject=who), num_draws=DRAWS, future=swapped)
 
 
 def test_other_covariates_keep_their_last_values_and_levels_are_those_of_the_data():
