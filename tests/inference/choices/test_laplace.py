@@ -153,6 +153,8 @@ def test_weights_are_smoothed_as_arviz_does():
     rng = np.random.default_rng(3)
     for log_ratios in (rng.normal(size=1000), rng.standard_t(3, size=500), rng.exponential(0.9, 2000)):
         log_weights, k = smoothed_weights(log_ratios)
+        if not hasattr(arviz, "psislw"):
+            pytest.skip("this version of ArviZ has no psislw")
         theirs, their_k = arviz.psislw(log_ratios)
         np.testing.assert_allclose(k, their_k, atol=1e-9)
         np.testing.assert_allclose(log_weights - np.logaddexp.reduce(log_weights), theirs, atol=1e-9)
