@@ -69,7 +69,7 @@ OWN = 0.9
 class Target(NamedTuple):
     """The log joint density of x: membership (class - 1, column) per deviation, then values (class, parameter)."""
 
-    tiled: ChosenGaps  # once for every class, whose subjects are pairs (subject, class)
+    tiled: ChosenGaps  # decisions repeated for every class; their subjects are pairs (subject, class)
     columns: np.ndarray  # (subject, column) of membership, per standard deviation
     basis: np.ndarray  # (class, class - 1)
     precision: np.ndarray  # (x,) of the prior

@@ -20,6 +20,7 @@ from ethogram.models.arguments import is_concrete, require, require_integer, req
 from ethogram.models.choices.choice_distribution import ChoiceDistribution
 from ethogram.models.choices.choice_problem import ChoiceProblem
 from ethogram.models.choices.decisions import Decisions, HostOrDevice, weights_of
+from ethogram.models.choices.latent_classes import LatentClasses
 from ethogram.models.choices.noises import given_noise
 from ethogram.models.choices.noisy_mdp import NoisyMDP
 from ethogram.models.choices.probit_choice import NormalNoise
@@ -285,7 +286,7 @@ def theta_chains(model: NoisyMDP, draws: Any, data: Decisions | ChoiceProblem) -
 def require_noisy_mdp(model: Any) -> None:
     """Raise TypeError for latent classes, and all else that is no `NoisyMDP`."""
     if not isinstance(model, NoisyMDP):
-        fix = ": pass what by_class(model, draws, data) returns" if hasattr(model, "num_classes") else ""
+        fix = ": pass what by_class(model, draws, data) returns" if isinstance(model, LatentClasses) else ""
         raise TypeError(f"model is {type(model).__name__}, not NoisyMDP{fix}")
 
 

@@ -140,9 +140,8 @@ def laplace_roles(
             f"the draws of scales have an ESS of {draws.ess:.0f}, below {LEAST_ESS}: how much subjects differ, or "
             "curves bend, is not that of the posterior; use method='nuts'"
         )
-    elif not usable and (
-        not problem.layout.varies or not math.isfinite(pareto_k)
-    ):  # of many subjects k is about 1
+    # Of hundreds of subjects' parameters k is about 1, and no weights are usable.
+    elif not usable and not (problem.layout.varies and math.isfinite(pareto_k)):
         warn_user(
             f"the Pareto k of the weights of Laplace's approximation is {pareto_k:.2f}, above {USABLE_K}: the draws "
             "are those of the approximation; use method='nuts'"

@@ -37,7 +37,7 @@ NUM_POINTS = 50
 UNTOLD = 0.9
 """Posterior standard deviation of an effect over that of the prior, from which on the data said nothing of it."""
 LEAST_BOUTS = 20
-"""Bouts with both ends, from which on their distribution is told."""
+"""Bouts with both ends, below which the data say little of the distribution of dwell times."""
 RUNAWAY = 2.5
 """Mean of an effect in standard deviations of its prior, from which on it is doubtful that the data bound it."""
 

@@ -21,7 +21,6 @@ from ethogram.models.quick_jit import quick_jit
 
 __all__ = [
     "NUM_DRAWS",
-    "CovariateForecast",
     "RoleForecast",
     "forecast_covariates",
     "forecast_roles",
@@ -40,27 +39,13 @@ class RoleForecast(NamedTuple):
     ----------
     observations : (draw, sequence, step, feature...) one future per draw of the parameters.
     probability : (sequence, step, role) of the roles.
-    """
-
-    observations: Float[np.ndarray, "draw sequence step ..."]
-    probability: Float[np.ndarray, "sequence step role"]
-
-
-@short_repr
-class CovariateForecast(NamedTuple):
-    """The steps after each sequence, given their covariates.
-
-    Attributes
-    ----------
-    observations : (draw, sequence, step, feature...) one future per draw of the parameters.
-    probability : (sequence, step, role) of the roles.
     response : (sequence, step, shown) means of the observations, such as probabilities of options (of two options that
         of the second), averaged over roles and posterior; None where the emission has no covariates.
     """
 
     observations: Float[np.ndarray, "draw sequence step ..."]
     probability: Float[np.ndarray, "sequence step role"]
-    response: Float[np.ndarray, "sequence step shown"] | None
+    response: Float[np.ndarray, "sequence step shown"] | None = None
 
 
 def some_draws(fit: Any, count: int) -> dict[str, np.ndarray]:
@@ -103,7 +88,7 @@ def forecast_covariates(
     num_draws: int = 100,
     at: Mapping[str, Any] | None = None,
     future: Trajectories | None = None,
-) -> CovariateForecast:
+) -> RoleForecast:
     """What `Fit.predict` describes, of roles whose switching or observations depend on covariates."""
     require_integer("num_draws", num_draws, 1)
     model = fit.draws(1).model
@@ -116,7 +101,7 @@ def forecast_covariates(
         model, entries.batch, entries.value, begins, draws, keys, steps
     )
     means = None if response is None else np.asarray(response).mean(0)
-    return CovariateForecast(np.asarray(observations), np.asarray(probability).mean(0), means)
+    return RoleForecast(np.asarray(observations), np.asarray(probability).mean(0), means)
 
 
 @quick_jit(calls=2**7, static_argnames="steps")
